@@ -1,0 +1,188 @@
+package bus
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+)
+
+// Defaults of [Config].
+const (
+	DefaultSource         = "farandole"
+	DefaultWait           = 5 * time.Second
+	DefaultPublishTimeout = 5 * time.Second
+	DefaultMaxPending     = 4096
+)
+
+// Config says where to connect, as whom, and what the system's names are.
+// At most one of Creds, NKey, User and Token is set.
+type Config struct {
+	// URL is one or more comma-separated NATS URLs. Defaults to the context's,
+	// or nats://127.0.0.1:4222.
+	URL string
+	// Name is the connection's name at the server. Defaults to Source.
+	Name string
+	// Source is the CloudEvents source of events sealed by this bus. Defaults to "farandole".
+	Source string
+	// Names makes subjects and stream names. Defaults to no prefix.
+	Names Names
+	// Creds is the path of a credentials file. Defaults to none.
+	Creds string
+	// NKey is the path of an nkey seed file. Defaults to none.
+	NKey string
+	// User and Password log in with a password; User without Password is a
+	// token, as for the nats CLI. Defaults to none.
+	User, Password string
+	// Token is an authentication token. Defaults to none.
+	Token string
+	// TLSCA is the path of a PEM file with the authorities that sign servers.
+	// Defaults to the system's.
+	TLSCA string
+	// TLSCert and TLSKey are the paths of this client's PEM certificate and
+	// key; both or none. Defaults to none.
+	TLSCert, TLSKey string
+	// Context is the name of a context of the nats CLI, or the absolute path
+	// of a context file; the settings above win over its. Defaults to none.
+	Context string
+	// Wait is how long Connect waits for a server that is not up yet. Defaults to 5 s.
+	Wait time.Duration
+	// PublishTimeout bounds one publish from send to acknowledgement, also
+	// while the connection is down. Defaults to 5 s.
+	PublishTimeout time.Duration
+	// MaxPending bounds the publishes in flight; further ones wait. Defaults to 4,096.
+	MaxPending int
+	// InProcess is a server in this process to connect to instead of URL. Defaults to none.
+	InProcess nats.InProcessConnProvider
+	// Logger logs connection events. Defaults to silence.
+	Logger zerolog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.URL == "" && c.Context == "" {
+		c.URL = nats.DefaultURL
+	}
+	c.Source = firstOf(c.Source, DefaultSource)
+	c.Name = firstOf(c.Name, c.Source)
+	if c.User != "" && c.Password == "" && c.Token == "" {
+		c.User, c.Token = "", c.User
+	}
+	if c.Wait == 0 {
+		c.Wait = DefaultWait
+	}
+	if c.PublishTimeout == 0 {
+		c.PublishTimeout = DefaultPublishTimeout
+	}
+	if c.MaxPending == 0 {
+		c.MaxPending = DefaultMaxPending
+	}
+	return c
+}
+
+// validate joins all that is wrong. It reads the files, so that a missing or
+// broken one is reported as such, before dialing.
+func (c Config) validate() error {
+	errs := []error{c.Names.Validate(), c.validateURLs(), c.validateLogin(), c.validateTLS()}
+	if c.Wait < 0 {
+		errs = append(errs, fmt.Errorf("Wait is negative: %s", c.Wait))
+	}
+	if c.PublishTimeout < 0 {
+		errs = append(errs, fmt.Errorf("PublishTimeout is negative: %s", c.PublishTimeout))
+	}
+	if c.MaxPending < 0 {
+		errs = append(errs, fmt.Errorf("MaxPending is negative: %d", c.MaxPending))
+	}
+	return errors.Join(errs...)
+}
+
+// validateURLs never quotes a URL that it cannot parse: it may hold a password.
+func (c Config) validateURLs() error {
+	var errs []error
+	urls := c.urls()
+	for i, raw := range urls {
+		u, err := parseURL(raw)
+		if err != nil || u.Hostname() == "" {
+			errs = append(errs, fmt.Errorf("URL %d of %d is not a NATS URL: want nats://host:port, with special characters of a password percent-encoded", i+1, len(urls)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) validateLogin() error {
+	var errs []error
+	var ways []string
+	for _, way := range []struct {
+		name string
+		set  bool
+	}{{"Creds", c.Creds != ""}, {"NKey", c.NKey != ""}, {"User", c.User != "" || c.Password != ""}, {"Token", c.Token != ""}} {
+		if way.set {
+			ways = append(ways, way.name)
+		}
+	}
+	if len(ways) > 1 {
+		errs = append(errs, fmt.Errorf("%s are set: choose one way to log in", strings.Join(ways, " and ")))
+	}
+	if c.Password != "" && c.User == "" {
+		errs = append(errs, errors.New("Password is set without User"))
+	}
+	if c.Creds != "" {
+		if _, err := os.ReadFile(c.Creds); err != nil {
+			errs = append(errs, fmt.Errorf("credentials file: %w", err))
+		}
+	}
+	if c.NKey != "" {
+		if _, err := nats.NkeyOptionFromSeed(c.NKey); err != nil {
+			errs = append(errs, fmt.Errorf("nkey seed file %s: %w", c.NKey, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) validateTLS() error {
+	var errs []error
+	if c.TLSCA != "" {
+		pem, err := os.ReadFile(c.TLSCA)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("TLS CA file: %w", err))
+		case !x509.NewCertPool().AppendCertsFromPEM(pem):
+			errs = append(errs, fmt.Errorf("TLS CA file %s holds no PEM certificate", c.TLSCA))
+		}
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		errs = append(errs, errors.New("TLSCert and TLSKey belong together: one is missing"))
+	} else if c.TLSCert != "" {
+		if _, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey); err != nil {
+			errs = append(errs, fmt.Errorf("TLS certificate %s with key %s: %w", c.TLSCert, c.TLSKey, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// urls are the configured URLs, none when the context or InProcess gives the server.
+func (c Config) urls() []string {
+	if c.InProcess != nil {
+		return nil
+	}
+	var urls []string
+	for u := range strings.SplitSeq(c.URL, ",") {
+		if u = strings.TrimSpace(u); u != "" {
+			urls = append(urls, u)
+		}
+	}
+	return urls
+}
+
+func parseURL(raw string) (*url.URL, error) {
+	if !strings.Contains(raw, "://") {
+		raw = "nats://" + raw
+	}
+	return url.Parse(raw)
+}

@@ -1,0 +1,243 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+)
+
+const (
+	dialTimeout     = 2 * time.Second
+	dialPause       = 100 * time.Millisecond // between two dials, and as much jitter
+	reconnectWait   = 250 * time.Millisecond
+	reconnectJitter = 500 * time.Millisecond
+)
+
+// Bus is one connection to NATS JetStream. It is safe for concurrent use.
+type Bus struct {
+	cfg Config
+	nc  *nats.Conn
+	js  jetstream.JetStream
+
+	publisher jetstream.JetStream // for Send only: its handlers keep the window
+	window    chan struct{}       // one element a publish in flight
+	notices   *notices
+
+	closeOnce sync.Once
+	closed    chan struct{} // closed when Close begins
+	ended     chan struct{} // closed when the connection has ended
+
+	mu        sync.Mutex
+	downSince time.Time // zero while connected
+	downCause error
+}
+
+// Connect dials; it waits up to cfg.Wait for a server that is not up yet. A
+// wrong login, a certificate that is not trusted and the like are final at
+// once. Errors match [ErrConnect], say what is wrong and where, and hold no secret.
+//
+// The connection then reconnects for ever, also after its login has been
+// refused: a rotated password that is restored needs no restart.
+// See [Bus.Health].
+func Connect(ctx context.Context, cfg Config) (*Bus, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConnect, err)
+	}
+	b := &Bus{
+		cfg:     cfg,
+		window:  make(chan struct{}, cfg.MaxPending),
+		notices: newNotices(),
+		closed:  make(chan struct{}),
+		ended:   make(chan struct{}),
+	}
+	ctx, cancel := context.WithTimeout(ctx, cfg.Wait)
+	defer cancel()
+	if err := retry(ctx, b.dial); err != nil {
+		return nil, cfg.connectError(err)
+	}
+	if err := retry(ctx, b.probe); err != nil {
+		where := b.nc.ConnectedUrlRedacted()
+		return nil, errors.Join(cfg.jetStreamError(where, err), b.Close())
+	}
+	return b, nil
+}
+
+// Names returns the system's names.
+func (b *Bus) Names() Names { return b.cfg.Names }
+
+// Source returns the source of events sealed by this bus.
+func (b *Bus) Source() string { return b.cfg.Source }
+
+// Conn returns the connection, owned by the Bus.
+func (b *Bus) Conn() *nats.Conn { return b.nc }
+
+// JetStream returns the JetStream client on the connection.
+func (b *Bus) JetStream() jetstream.JetStream { return b.js }
+
+// Health returns nil while the connection is up, else an error that matches
+// [ErrUnavailable] or [ErrClosed] and says since when it is not and why.
+func (b *Bus) Health() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.nc.IsClosed():
+		return ErrClosed
+	case b.nc.IsConnected():
+		return nil
+	case b.downSince.IsZero(): // the handler is about to say so
+		return fmt.Errorf("%w: connection lost just now", ErrUnavailable)
+	}
+	return fmt.Errorf("%w: no connection since %s (%s): %w", ErrUnavailable,
+		b.downSince.UTC().Format(time.RFC3339), time.Since(b.downSince).Round(time.Second), b.downCause)
+}
+
+// Close waits up to PublishTimeout for the acknowledgements of publishes in
+// flight, then closes the connection and waits for its end. Publishes that are
+// still waiting get [ErrClosed]. Closing twice is fine.
+func (b *Bus) Close() error {
+	b.closeOnce.Do(func() {
+		close(b.closed)
+		if b.nc.IsConnected() {
+			select {
+			case <-b.publisher.PublishAsyncComplete():
+			case <-time.After(b.cfg.PublishTimeout):
+			}
+		}
+		b.notices.add(busClosed, "")
+		b.nc.Close()
+	})
+	<-b.ended
+	return nil
+}
+
+// dial makes the connection, once.
+func (b *Bus) dial(ctx context.Context) error {
+	nc, js, err := b.cfg.dial(ctx, b.handlers()...)
+	if err != nil {
+		if isFinal(err) {
+			return final{err}
+		}
+		return err
+	}
+	b.nc = nc
+	if b.js, err = js(b.nc); err == nil {
+		b.publisher, err = js(b.nc,
+			jetstream.WithPublishAsyncTimeout(b.cfg.PublishTimeout),
+			jetstream.WithPublishAsyncAckHandler(func(jetstream.JetStream, *nats.Msg, *jetstream.PubAck) { b.releaseWindow() }),
+			jetstream.WithPublishAsyncErrHandler(func(jetstream.JetStream, *nats.Msg, error) { b.releaseWindow() }),
+		)
+	}
+	if err != nil {
+		b.nc.Close()
+		return final{err}
+	}
+	return nil
+}
+
+// probe finds out whether JetStream answers. A user who may not ask is fine.
+func (b *Bus) probe(ctx context.Context) error {
+	err := b.call(ctx, "INFO", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+		_, err := b.js.AccountInfo(ctx)
+		return err
+	})
+	switch {
+	case errors.Is(err, ErrDenied):
+		return nil
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return final{err}
+	}
+	return err
+}
+
+func (b *Bus) handlers() []nats.Option {
+	log := b.cfg.Logger
+	return []nats.Option{
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			b.down(err)
+			log.Warn().Err(err).Msg("disconnected from nats")
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			b.up()
+			log.Info().Str("server", nc.ConnectedUrlRedacted()).Msg("reconnected to nats")
+		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
+			b.down(err)
+			log.Debug().Err(err).Msg("cannot reconnect to nats")
+		}),
+		nats.ErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
+			b.asyncError(nc, log, err)
+		}),
+		nats.ClosedHandler(func(*nats.Conn) { close(b.ended) }),
+	}
+}
+
+// asyncError passes a permission violation on to whoever waits for the answer
+// and a refused login to Health, and logs what has nobody to tell.
+func (b *Bus) asyncError(nc *nats.Conn, log zerolog.Logger, err error) {
+	inbox := firstOf(nc.Opts.InboxPrefix, "_INBOX")
+	switch {
+	case b.notices.noteViolation(err, inbox+"."):
+	case isRefusedLogin(err):
+		b.down(err)
+	default:
+		log.Warn().Err(err).Msg("nats connection error")
+	}
+}
+
+func (b *Bus) down(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.downSince.IsZero() {
+		b.downSince = time.Now()
+	}
+	if err != nil || b.downCause == nil {
+		b.downCause = firstError(err, nats.ErrDisconnected)
+	}
+}
+
+func (b *Bus) up() {
+	b.notices.replyDenied.Store(nil)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.downSince, b.downCause = time.Time{}, nil
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// final marks an error that no retry can mend.
+type final struct{ error }
+
+func (f final) Unwrap() error { return f.error }
+
+// retry repeats fn, with jitter, until it succeeds, its error is final or ctx
+// ends, and returns its last error.
+func retry(ctx context.Context, fn func(context.Context) error) error {
+	for {
+		err := fn(ctx)
+		if err == nil || errors.As(err, new(final)) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(dialPause + rand.N(dialPause)): //nolint:gosec // jitter
+		}
+	}
+}

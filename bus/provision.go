@@ -1,0 +1,248 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// provisionRounds bounds how often Provision plans again because somebody else
+// changed the same streams in between.
+const provisionRounds = 5
+
+// errStale is returned when a stream was created or removed since the plan was made.
+var errStale = errors.New("changed meanwhile")
+
+// Plan compares what exists with what is wanted and changes nothing. A plan
+// with refused steps is no error; see [Plan.Err]. Errors match [ErrDenied]
+// when this user may not look at streams, or [ErrUnavailable].
+func (b *Bus) Plan(ctx context.Context, t Topology) (Plan, error) {
+	var p Plan
+	for _, want := range t.Streams {
+		step, err := b.planStream(ctx, want)
+		if err != nil {
+			return Plan{}, fmt.Errorf("bus: plan stream %s: %w", want.Name, apiFault(err))
+		}
+		for _, c := range b.impossible(want) {
+			step.refuse(c)
+		}
+		p.Steps = append(p.Steps, step)
+	}
+	refuseCollisions(p.Steps)
+	return p, nil
+}
+
+// Apply carries out a plan. When the plan has refused steps it changes nothing
+// and returns a [*TopologyError]. It returns an error matching [ErrTopology]
+// also when the server did not do what it was told.
+func (b *Bus) Apply(ctx context.Context, p Plan) error {
+	if err := p.Err(); err != nil {
+		return err
+	}
+	for _, s := range p.Steps {
+		if err := b.applyStep(ctx, s); err != nil {
+			return fmt.Errorf("bus: %s stream %s: %w", s.Action, s.Stream, err)
+		}
+	}
+	return nil
+}
+
+// Provision is [Bus.Plan] and [Bus.Apply]. Several services may provision the
+// same topology at once. Nothing is changed when anything is refused; the
+// plan is returned in that case too.
+func (b *Bus) Provision(ctx context.Context, t Topology) (Plan, error) {
+	for round := 1; ; round++ {
+		p, err := b.Plan(ctx, t)
+		if err != nil {
+			return Plan{}, err
+		}
+		err = b.Apply(ctx, p)
+		if err == nil || round == provisionRounds || !errors.Is(err, errStale) {
+			return p, err
+		}
+	}
+}
+
+func (b *Bus) planStream(ctx context.Context, want jetstream.StreamConfig) (Step, error) {
+	have, err := b.streamConfig(ctx, want.Name)
+	var step Step
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		step = Step{Stream: want.Name, Action: ActionCreate, want: want, apply: want}
+	case err != nil:
+		return Step{}, err
+	default:
+		step = compare(have, want)
+	}
+	for _, subject := range missingSubjects(have, want) {
+		if err := b.refuseOverlaps(ctx, &step, subject); err != nil {
+			return Step{}, err
+		}
+	}
+	return step, nil
+}
+
+// refuseOverlaps refuses a subject that another stream stores already.
+func (b *Bus) refuseOverlaps(ctx context.Context, step *Step, subject string) error {
+	var others []string
+	err := b.call(ctx, "STREAM.NAMES", func(ctx context.Context) error {
+		names := b.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
+		for name := range names.Name() {
+			if name != step.Stream {
+				others = append(others, name)
+			}
+		}
+		return names.Err()
+	})
+	if err != nil {
+		return err
+	}
+	for _, other := range others {
+		have, err := b.streamConfig(ctx, other)
+		if err != nil {
+			return err
+		}
+		step.refuse(overlap(subject, other, colliding(have.Subjects, subject)))
+	}
+	return nil
+}
+
+func (b *Bus) streamConfig(ctx context.Context, name string) (jetstream.StreamConfig, error) {
+	var cfg jetstream.StreamConfig
+	err := b.call(ctx, "STREAM.INFO."+name, func(ctx context.Context) error {
+		s, err := b.js.Stream(ctx, name)
+		if err == nil {
+			cfg = s.CachedInfo().Config
+		}
+		return err
+	})
+	return cfg, err
+}
+
+// applyStep tells the server, and checks that it did as told: a server that
+// does not know a setting ignores it.
+func (b *Bus) applyStep(ctx context.Context, s Step) error {
+	var api string
+	var do func(context.Context, jetstream.StreamConfig) (jetstream.Stream, error)
+	switch s.Action {
+	case ActionCreate:
+		api, do = "STREAM.CREATE."+s.Stream, b.js.CreateStream
+	case ActionUpdate:
+		api, do = "STREAM.UPDATE."+s.Stream, b.js.UpdateStream
+	default:
+		return nil
+	}
+	var made jetstream.StreamConfig
+	err := b.call(ctx, api, func(ctx context.Context) error {
+		stream, err := do(ctx, s.apply)
+		if err == nil {
+			made = stream.CachedInfo().Config
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse), errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("%w: %w", errStale, err)
+	case err != nil:
+		return apiFault(err)
+	}
+	if left := compare(made, s.want); left.Action != ActionKeep {
+		return fmt.Errorf("%w: server %s did not take it over: %s", ErrTopology, b.nc.ConnectedServerVersion(), left.Changes[0])
+	}
+	return nil
+}
+
+// refuseCollisions refuses wanted streams that want each other's subjects.
+func refuseCollisions(steps []Step) {
+	for i := range steps {
+		for j := range i {
+			for _, subject := range steps[i].want.Subjects {
+				if theirs := colliding(steps[j].want.Subjects, subject); len(theirs) > 0 {
+					steps[i].refuse(overlap(subject, steps[j].Stream, theirs))
+				}
+			}
+		}
+	}
+}
+
+func colliding(subjects []string, subject string) []string {
+	var found []string
+	for _, s := range subjects {
+		if subjectsCollide(s, subject) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+func overlap(subject, other string, theirs []string) Change {
+	return Change{
+		Setting: "subjects",
+		Have:    fmt.Sprintf("%s in stream %s", strings.Join(theirs, " "), other),
+		Want:    subject,
+		Why:     "a subject can be in one stream only: change that stream's subjects, or choose another prefix",
+	}
+}
+
+// features are settings that older servers silently ignore.
+var features = []struct {
+	setting      string
+	major, minor int
+	wanted       func(jetstream.StreamConfig) bool
+}{
+	{"allow_msg_ttl", 2, 11, func(c jetstream.StreamConfig) bool { return c.AllowMsgTTL }},
+	{"subject_delete_marker_ttl", 2, 11, func(c jetstream.StreamConfig) bool { return c.SubjectDeleteMarkerTTL > 0 }},
+	{"allow_atomic", 2, 12, func(c jetstream.StreamConfig) bool { return c.AllowAtomicPublish }},
+	{"allow_msg_schedules", 2, 12, func(c jetstream.StreamConfig) bool { return c.AllowMsgSchedules }},
+}
+
+// impossible is what this server cannot do, or what contradicts itself.
+func (b *Bus) impossible(want jetstream.StreamConfig) []Change {
+	changes := unsupported(b.nc.ConnectedServerVersion(), want)
+	if want.Replicas > 1 && b.nc.ConnectedClusterName() == "" {
+		changes = append(changes, Change{
+			Setting: "replicas", Have: "one server", Want: show(want.Replicas),
+			Why: "replicas need a cluster: connect to one, or set Replicas to 1",
+		})
+	}
+	if want.MaxAge > 0 && want.Duplicates > want.MaxAge {
+		changes = append(changes, Change{
+			Setting: "duplicate_window", Have: "max_age " + show(want.MaxAge), Want: show(want.Duplicates),
+			Why: "a message id cannot be remembered longer than its message: raise EventsMaxAge or lower Duplicates",
+		})
+	}
+	return changes
+}
+
+func unsupported(version string, want jetstream.StreamConfig) []Change {
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+		return nil // a development build: applyStep finds out
+	}
+	var changes []Change
+	for _, f := range features {
+		if f.wanted(want) && (major < f.major || major == f.major && minor < f.minor) {
+			changes = append(changes, Change{
+				Setting: f.setting, Have: "nats-server " + version, Want: "true",
+				Why: fmt.Sprintf("needs nats-server %d.%d or later: upgrade the server", f.major, f.minor),
+			})
+		}
+	}
+	return changes
+}
+
+// apiFault gives an error of an API call its sentinel.
+func apiFault(err error) error {
+	var api *jetstream.APIError
+	switch {
+	case errors.Is(err, ErrDenied), errors.Is(err, ErrClosed):
+		return err
+	case errors.As(err, &api) && api.Code < 500:
+		return fmt.Errorf("%w: %w", ErrTopology, err)
+	default:
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+}

@@ -1,0 +1,242 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Receipt says where a message is stored.
+type Receipt struct {
+	Stream   string
+	Sequence uint64
+	// Duplicate is true when the stream had already stored a message with this
+	// id within its duplicate window: nothing new was stored.
+	Duplicate bool
+}
+
+// Pending is a publish in flight. It belongs to one goroutine at a time.
+type Pending struct {
+	subject string
+	future  jetstream.PubAckFuture
+	from    *notice // the first notice that can concern this publish
+
+	settled bool
+	receipt Receipt
+	err     error
+}
+
+// Seal gives a draft this bus's source, [Draft.ID] or a random id, and the
+// time. Errors match [ErrInvalidEvent] or [ErrInvalidType].
+func (b *Bus) Seal(d Draft) (Event, error) {
+	id := d.ID
+	if id == "" {
+		var err error
+		if id, err = newID(); err != nil {
+			return Event{}, err
+		}
+	}
+	return d.Seal(Identity{
+		ID:         id,
+		Source:     b.cfg.Source,
+		Time:       time.Now().UTC(),
+		TypePrefix: b.cfg.Names.TypePrefix,
+	})
+}
+
+// Message encodes e in binary mode for its subject, with the event key as its
+// message id. An event that cannot be published is refused here, before
+// anything reaches the connection: errors match [ErrInvalidType] or [ErrInvalidEvent].
+func (b *Bus) Message(e Event) (*nats.Msg, error) {
+	t, err := b.cfg.Names.TypeOf(e.Type())
+	if err != nil {
+		return nil, err
+	}
+	m, err := Encode(e)
+	if err != nil {
+		return nil, err
+	}
+	m.Subject = b.cfg.Names.EventSubject(t, PartitionKey(e))
+	m.Header.Set(nats.MsgIdHdr, string(EventKeyOf(e)))
+	return m, nil
+}
+
+// Publish stores one event and returns where. After an error matching
+// [ErrUnavailable] the event may be stored or not; publishing it again is
+// safe and then gives a receipt with Duplicate set if it was.
+// It returns the errors of [Bus.Message], [Bus.Send] and [Pending.Wait].
+func (b *Bus) Publish(ctx context.Context, e Event) (Receipt, error) {
+	p, err := b.PublishAsync(ctx, e)
+	if err != nil {
+		return Receipt{}, err
+	}
+	return p.Wait(ctx)
+}
+
+// PublishAsync sends one event; it blocks only while MaxPending publishes are
+// in flight. It returns the errors of [Bus.Message] and [Bus.Send].
+func (b *Bus) PublishAsync(ctx context.Context, e Event) (*Pending, error) {
+	m, err := b.Message(e)
+	if err != nil {
+		return nil, err
+	}
+	return b.Send(ctx, m)
+}
+
+// Send sends any message to JetStream and returns without waiting for the
+// acknowledgement. While MaxPending publishes are in flight it blocks until
+// one ends or ctx does. The message must not be changed before Wait returns,
+// and has no reply subject. Errors match [ErrTooLarge], [ErrInvalidName] (the
+// subject), [ErrUnavailable] or [ErrClosed].
+func (b *Bus) Send(ctx context.Context, m *nats.Msg) (*Pending, error) {
+	p := &Pending{subject: m.Subject, from: b.notices.last.Load()}
+	if inbox := b.notices.replyDenied.Load(); inbox != nil {
+		return nil, p.wrap(replyFault(*inbox))
+	}
+	select {
+	case b.window <- struct{}{}:
+	default:
+		if err := b.waitWindow(ctx); err != nil {
+			return nil, p.wrap(err)
+		}
+	}
+	future, err := b.publisher.PublishMsgAsync(m)
+	if err != nil {
+		b.releaseWindow()
+		return nil, p.wrap(publishFault(err))
+	}
+	p.future = future
+	return p, nil
+}
+
+// waitWindow takes a place in a full window.
+func (b *Bus) waitWindow(ctx context.Context) error {
+	select {
+	case b.window <- struct{}{}:
+		return nil
+	case <-b.closed:
+		return ErrClosed
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %d publishes in flight: %w", ErrUnavailable, cap(b.window), context.Cause(ctx))
+	}
+}
+
+// releaseWindow gives one place back. It runs on the client's goroutine for
+// acknowledgements, once for each publish, and so must never block.
+func (b *Bus) releaseWindow() {
+	select {
+	case <-b.window:
+	default:
+	}
+}
+
+// Wait returns the receipt, or why the message is not (known to be) stored.
+// It returns within the bus's PublishTimeout, and sooner when ctx ends.
+// Waiting again gives the same answer.
+//
+// Errors match, and are told as soon as the server tells them, [ErrDenied],
+// [ErrTooLarge], [ErrConflict], [ErrStreamFull], [ErrRefused], [ErrNoStream]
+// (after half a second: a stream between two leaders looks the same), or, when
+// there is no answer, [ErrUnavailable] or [ErrClosed].
+func (p *Pending) Wait(ctx context.Context) (Receipt, error) {
+	for !p.settled {
+		select {
+		case ack := <-p.future.Ok():
+			p.accept(ack)
+		case err := <-p.future.Err():
+			p.refuse(publishFault(err))
+		case <-p.from.ready:
+			p.notice(p.from)
+			p.from = p.from.next
+		case <-ctx.Done():
+			return Receipt{}, p.wrap(fmt.Errorf("%w: no acknowledgement yet: %w", ErrUnavailable, context.Cause(ctx)))
+		}
+	}
+	return p.receipt, p.err
+}
+
+func (p *Pending) accept(ack *jetstream.PubAck) {
+	p.settled = true
+	p.receipt = Receipt{Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate}
+}
+
+func (p *Pending) refuse(err error) {
+	p.settled = true
+	p.err = p.wrap(err)
+}
+
+// notice ends a publish that n concerns, unless its answer is there as well:
+// the notice may be about another message to the same subject.
+func (p *Pending) notice(n *notice) {
+	fault := n.fault(p.subject)
+	if fault == nil {
+		return
+	}
+	select {
+	case ack := <-p.future.Ok():
+		p.accept(ack)
+	case err := <-p.future.Err():
+		p.refuse(publishFault(err))
+	default:
+		p.refuse(fault)
+	}
+}
+
+func (p *Pending) wrap(err error) error { return fmt.Errorf("bus: publish %s: %w", p.subject, err) }
+
+// The server's error codes that publishers are told apart by.
+const (
+	codeInsufficientResources = 10023
+	codeMemoryExceeded        = 10028
+	codeStorageExceeded       = 10047
+	codeStoreFailed           = 10077
+	codeWrongLastMsgID        = 10070
+)
+
+// publishFault gives an error of the client or the server its sentinel.
+func publishFault(err error) error {
+	var api *jetstream.APIError
+	switch {
+	case errors.As(err, &api):
+		return fmt.Errorf("%w: %w", apiSentinel(api), err)
+	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
+		return ErrNoStream
+	case errors.Is(err, nats.ErrMaxPayload):
+		return fmt.Errorf("%w: more than the server's max_payload", ErrTooLarge)
+	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionDraining):
+		return ErrClosed
+	case errors.Is(err, nats.ErrBadSubject):
+		return fmt.Errorf("%w: not a subject", ErrInvalidName)
+	case errors.Is(err, jetstream.ErrInvalidJSAck):
+		return fmt.Errorf("%w: answered by something that is not a stream", ErrNoStream)
+	default:
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+}
+
+func apiSentinel(api *jetstream.APIError) error {
+	switch api.ErrorCode {
+	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant, codeWrongLastMsgID:
+		return ErrConflict
+	case jetstream.JSErrCodeStreamMessageExceedsMaximum:
+		return ErrTooLarge
+	case codeStorageExceeded, codeMemoryExceeded, codeInsufficientResources:
+		return ErrStreamFull
+	case codeStoreFailed: // one code for all that the store can say
+		switch {
+		case strings.Contains(api.Description, "maximum"), strings.Contains(api.Description, "no space left"):
+			return ErrStreamFull
+		case strings.Contains(api.Description, "too large"):
+			return ErrTooLarge
+		}
+	}
+	if api.Code >= 500 {
+		return ErrUnavailable
+	}
+	return ErrRefused
+}
