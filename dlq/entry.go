@@ -1,0 +1,202 @@
+package dlq
+
+import (
+	"cmp"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// Entry is one dead letter as far as its headers tell: what a list shows. A
+// letter with damaged or missing headers is an Entry with empty fields. Its
+// JSON is stable; times are RFC 3339, absent when unknown.
+type Entry struct {
+	// ID is <consumer>.<event key>. There is one entry of an ID: the newest letter.
+	ID string `json:"id"`
+	// Sequence is the letter's place in the dead-letter stream.
+	Sequence uint64 `json:"sequence"`
+	// Stored is when it was dead-lettered, by the server's clock; ages count from it.
+	Stored   time.Time    `json:"stored"`
+	Consumer bus.Consumer `json:"consumer"`
+	Reason   string       `json:"reason"`
+	EventKey bus.EventKey `json:"event_key"`
+
+	// Attributes of the event; empty when it cannot be decoded.
+	EventID       string  `json:"event_id,omitempty"`
+	Source        string  `json:"source,omitempty"`
+	Type          string  `json:"type,omitempty"`
+	Key           bus.Key `json:"key,omitempty"`
+	CorrelationID string  `json:"correlation_id,omitempty"`
+
+	// Class and Error are those of the last failed attempt.
+	Class string `json:"class,omitempty"`
+	Error string `json:"error,omitempty"`
+	// Fingerprint groups letters of one kind of failure, see [Fingerprint].
+	Fingerprint string `json:"fingerprint"`
+	// Count is how often the event was dead-lettered: 1 + its replays.
+	Count       int       `json:"count"`
+	Failures    int       `json:"failures"` // attempts since the last replay
+	Crashes     int       `json:"crashes"`
+	LastFailure time.Time `json:"last_failure,omitzero"`
+	// The first failure of all, kept across replays.
+	FirstFailure time.Time `json:"first_failure,omitzero"`
+	FirstClass   string    `json:"first_class,omitempty"`
+	FirstError   string    `json:"first_error,omitempty"`
+
+	Host    string       `json:"host,omitempty"` // who parked it
+	Version string       `json:"version,omitempty"`
+	Origin  OriginDetail `json:"origin"`
+	// Size of the event's data in bytes.
+	Size int `json:"size"`
+	// Cut says that not all of the story fitted beside the event.
+	Cut bool `json:"cut,omitempty"`
+}
+
+// OriginDetail is where the event was first stored.
+type OriginDetail struct {
+	Subject  string    `json:"subject,omitempty"`
+	Stream   string    `json:"stream,omitempty"`
+	Sequence uint64    `json:"sequence,omitempty"`
+	Time     time.Time `json:"time,omitzero"`
+}
+
+// Record is a letter with everything: what show and export give. Data is exact
+// in DataBase64, and readable in Data when it is UTF-8; it is never decoded as
+// JSON, so no number in it changes.
+type Record struct {
+	Entry
+	Attempts []bus.Attempt `json:"attempts"` // over all replays, oldest first
+	// Headers are those of the event as the consumer got it, with server
+	// control headers under their renamed names.
+	Headers map[string][]string `json:"headers"`
+	Data    []byte              `json:"data_base64"`
+}
+
+// MarshalJSON adds "data": the data as text, when it is UTF-8.
+func (r Record) MarshalJSON() ([]byte, error) {
+	type record Record
+	doc := struct {
+		record
+		Text *string `json:"data,omitempty"`
+	}{record: record(r)}
+	if utf8.Valid(r.Data) {
+		s := string(r.Data)
+		doc.Text = &s
+	}
+	return json.Marshal(doc)
+}
+
+// letter is a stored dead letter.
+type letter struct {
+	entry  Entry
+	header nats.Header
+	data   []byte
+	// older are the sequences of letters that this one replaces.
+	older []uint64
+}
+
+func (l *letter) record() Record {
+	headers := map[string][]string(originals(l.header))
+	for name, values := range l.header {
+		if hasPrefixFold(name, prefixOriginal) {
+			headers[name] = values
+		}
+	}
+	return Record{
+		Entry:    l.entry,
+		Attempts: parseAttempts(first(l.header, headerAttempts)),
+		Headers:  headers,
+		Data:     l.data,
+	}
+}
+
+// parseEntry reads what the subject and headers of a stored letter tell.
+func parseEntry(n bus.Names, subject string, sequence uint64, stored time.Time, h nats.Header, size int) Entry {
+	consumer, reason, key := splitSubject(n, subject)
+	e := Entry{
+		ID:            entryID(consumer, key),
+		Sequence:      sequence,
+		Stored:        stored,
+		Consumer:      consumer,
+		Reason:        reason,
+		EventKey:      key,
+		EventID:       attribute(h, "id"),
+		Source:        attribute(h, "source"),
+		Type:          attribute(h, "type"),
+		CorrelationID: attribute(h, bus.ExtCorrelation),
+		Class:         text(h, headerClass),
+		Error:         text(h, headerError),
+		Fingerprint:   first(h, headerFingerprint),
+		Count:         max(1, number(h, headerCount)),
+		Failures:      number(h, headerFailures),
+		Crashes:       number(h, headerCrashes),
+		LastFailure:   instant(h, headerLastFailure),
+		FirstFailure:  instant(h, headerFirstFailure),
+		FirstClass:    text(h, headerFirstClass),
+		FirstError:    text(h, headerFirstError),
+		Host:          text(h, headerHost),
+		Version:       text(h, headerVersion),
+		Origin: OriginDetail{
+			Subject: text(h, headerSubject),
+			Stream:  text(h, headerStream),
+			Time:    instant(h, headerStored),
+		},
+		Size: size,
+		Cut:  first(h, headerCut) != "",
+	}
+	e.Key = bus.Key(cmp.Or(attribute(h, bus.ExtKey), e.CorrelationID, e.EventID))
+	e.Type = cmp.Or(e.Type, typeOfSubject(n, e.Origin.Subject))
+	if sequence, err := strconv.ParseUint(first(h, headerSequence), 10, 64); err == nil {
+		e.Origin.Sequence = sequence
+	}
+	if e.Fingerprint == "" {
+		e.Fingerprint = Fingerprint(e.Class, e.Error, e.Type)
+	}
+	return e
+}
+
+// splitSubject reads dlq.<consumer>.<reason>.<event key>. Other tools may have
+// stored subjects of another shape below dlq.; they are listed too.
+func splitSubject(n bus.Names, subject string) (bus.Consumer, string, bus.EventKey) {
+	rest := strings.TrimPrefix(subject, n.Root("dlq."))
+	consumer, rest, _ := strings.Cut(rest, ".")
+	reason, key, _ := strings.Cut(rest, ".")
+	return bus.Consumer(consumer), reason, bus.EventKey(key)
+}
+
+func entryID(c bus.Consumer, k bus.EventKey) string { return string(c) + "." + string(k) }
+
+// parseID reads <consumer>.<event key>, or an event key alone.
+func parseID(id string) (bus.Consumer, bus.EventKey, error) {
+	consumer, key, both := strings.Cut(id, ".")
+	if !both {
+		consumer, key = "", id
+	}
+	if both && !isToken(consumer) || !isSubject(key) {
+		return "", "", invalidID(id)
+	}
+	return bus.Consumer(consumer), bus.EventKey(key), nil
+}
+
+// isToken reports whether s can stand in a subject without being read as more than one name.
+func isToken(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || r == '*' || r == '>' || r == '.'
+	})
+}
+
+// isSubject reports whether s is tokens separated by dots, none a wildcard.
+func isSubject(s string) bool {
+	for token := range strings.SplitSeq(s, ".") {
+		if !isToken(token) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,31 @@
+package dlq
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Besides these, errors match [bus.ErrNoStream] when the dead-letter stream
+// does not exist, [bus.ErrUnavailable] when the server did not answer, and
+// [bus.ErrTooLarge] when a message does not fit the server.
+var (
+	// ErrNotFound is returned when neither the queue nor the ledger knows the id.
+	ErrNotFound = errors.New("dlq: not found")
+	// ErrAmbiguous is returned when an event key without a consumer names the
+	// letters of several consumers; the text lists them.
+	ErrAmbiguous = errors.New("dlq: ambiguous id")
+	// ErrSelection is returned when a selection names nothing, names letters in
+	// two ways at once, or holds an illegal id.
+	ErrSelection = errors.New("dlq: selection")
+	// ErrRefused is returned when nothing confirms that the event did not take
+	// effect: its mark has left the ledger. ReplayOptions.Force overrides it.
+	ErrRefused = errors.New("dlq: refused")
+)
+
+func invalidID(id string) error {
+	return fmt.Errorf("%w: id %q: want <consumer>.<event key>, or an event key", ErrSelection, id)
+}
+
+func invalid(what, value string) error {
+	return fmt.Errorf("%w: %s %q is not one subject token", ErrSelection, what, value)
+}

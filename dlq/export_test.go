@@ -1,0 +1,12 @@
+package dlq
+
+import (
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// RedriveMessage is what a replay that was killed before it removed the letter
+// had published.
+func (q *Queue) RedriveMessage(m *jetstream.RawStreamMsg, replay int) (*nats.Msg, error) {
+	return redriveMessage(q.names, q.letterOf(m), replay, q.bus.Conn().MaxPayload())
+}

@@ -1,0 +1,44 @@
+package dlq
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"strings"
+)
+
+// maxNormalised is how much of an error text counts for its fingerprint.
+const maxNormalised = 512
+
+var (
+	uuidPattern   = regexp.MustCompile(`(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
+	quotedPattern = regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"|\\B'[^']*'\\B|`[^`]*`")
+	wordPattern   = regexp.MustCompile(`\b[A-Za-z0-9]*[0-9][A-Za-z0-9]*\b`)
+	numberPattern = regexp.MustCompile(`^[0-9]+$`)
+	hexPattern    = regexp.MustCompile(`^(?:0[xX][0-9a-fA-F]+|[0-9a-fA-F]{8,})$`)
+)
+
+// Normalise replaces what varies from one occurrence of an error to the next
+// by placeholders: UUIDs, quoted strings, numbers, hex, and words with digits.
+func Normalise(message string) string {
+	s := strings.Join(strings.Fields(cut(strings.ToValidUTF8(message, "\uFFFD"), maxNormalised)), " ")
+	s = uuidPattern.ReplaceAllLiteralString(s, "<uuid>")
+	s = quotedPattern.ReplaceAllLiteralString(s, "<str>")
+	return wordPattern.ReplaceAllStringFunc(s, func(word string) string {
+		switch {
+		case numberPattern.MatchString(word):
+			return "<n>"
+		case hexPattern.MatchString(word):
+			return "<hex>"
+		default:
+			return "<id>"
+		}
+	})
+}
+
+// Fingerprint names a kind of failure: the same error class, normalised text
+// and event type give the same 12 hex digits, in every version and process.
+func Fingerprint(class, message, eventType string) string {
+	sum := sha256.Sum256([]byte(class + "\x00" + eventType + "\x00" + Normalise(message)))
+	return hex.EncodeToString(sum[:6])
+}

@@ -1,0 +1,112 @@
+package dlq
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// maxGroups bounds the memory of [Queue.Stats].
+const maxGroups = 1000
+
+// Stats says what is in the queue.
+type Stats struct {
+	Total    int       `json:"total"`
+	Oldest   time.Time `json:"oldest,omitzero"` // when stored
+	Newest   time.Time `json:"newest,omitzero"`
+	LastHour int       `json:"last_hour"` // stored within it
+	LastDay  int       `json:"last_day"`
+	// Consumers counts letters by consumer and reason.
+	Consumers map[bus.Consumer]map[string]int `json:"consumers"`
+	// Groups are kinds of failure, the most frequent first.
+	Groups []Group `json:"groups"`
+	// Ungrouped counts letters of further kinds, after the first 1,000 kinds.
+	Ungrouped int `json:"ungrouped,omitempty"`
+}
+
+// Group is one kind of failure: letters with one fingerprint.
+type Group struct {
+	Fingerprint string `json:"fingerprint"`
+	Class       string `json:"class,omitempty"`
+	// Error is the text with placeholders, see [Normalise].
+	Error string `json:"error,omitempty"`
+	Type  string `json:"type,omitempty"`
+	// Example is the ID of the newest letter.
+	Example   string               `json:"example"`
+	Count     int                  `json:"count"`
+	Consumers map[bus.Consumer]int `json:"consumers"`
+	Oldest    time.Time            `json:"oldest"`
+	Newest    time.Time            `json:"newest"`
+	LastHour  int                  `json:"last_hour"`
+	LastDay   int                  `json:"last_day"`
+}
+
+// Stats groups all letters by kind of failure. It reads their headers and
+// keeps the groups.
+func (q *Queue) Stats(ctx context.Context) (Stats, error) {
+	v, err := q.look(ctx, consumerSubject(q.names, ""))
+	if err != nil {
+		return Stats{}, err
+	}
+	s := Stats{Consumers: map[bus.Consumer]map[string]int{}}
+	groups := map[string]*Group{}
+	now := time.Now()
+	err = q.scan(ctx, v, v.all(), Filter{}, func(e Entry) error {
+		s.add(e, groups, now)
+		return nil
+	})
+	if err != nil {
+		return Stats{}, err
+	}
+	s.Groups = make([]Group, 0, len(groups))
+	for _, g := range groups {
+		s.Groups = append(s.Groups, *g)
+	}
+	slices.SortFunc(s.Groups, func(a, b Group) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), b.Newest.Compare(a.Newest), cmp.Compare(a.Fingerprint, b.Fingerprint))
+	})
+	return s, nil
+}
+
+// add counts one entry; entries come oldest first.
+func (s *Stats) add(e Entry, groups map[string]*Group, now time.Time) {
+	if s.Total++; s.Total == 1 {
+		s.Oldest = e.Stored
+	}
+	s.Newest = e.Stored
+	hour, day := within(e.Stored, now, time.Hour), within(e.Stored, now, 24*time.Hour)
+	s.LastHour += hour
+	s.LastDay += day
+	if s.Consumers[e.Consumer] == nil {
+		s.Consumers[e.Consumer] = map[string]int{}
+	}
+	s.Consumers[e.Consumer][e.Reason]++
+
+	g := groups[e.Fingerprint]
+	if g == nil {
+		if len(groups) == maxGroups {
+			s.Ungrouped++
+			return
+		}
+		g = &Group{
+			Fingerprint: e.Fingerprint, Class: e.Class, Error: Normalise(e.Error), Type: e.Type,
+			Consumers: map[bus.Consumer]int{}, Oldest: e.Stored,
+		}
+		groups[e.Fingerprint] = g
+	}
+	g.Example, g.Newest = e.ID, e.Stored
+	g.Count++
+	g.Consumers[e.Consumer]++
+	g.LastHour += hour
+	g.LastDay += day
+}
+
+func within(t, now time.Time, d time.Duration) int {
+	if now.Sub(t) <= d {
+		return 1
+	}
+	return 0
+}
