@@ -1,0 +1,73 @@
+package bustest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+)
+
+const setupTimeout = 30 * time.Second
+
+// NewBus returns a bus on the shared server. It has its own random prefix, so
+// that parallel tests do not see each other, and its topology is provisioned.
+// Both end with the test.
+func NewBus(tb testing.TB) *bus.Bus {
+	tb.Helper()
+	return Provision(tb, Connect(tb, bus.Config{
+		InProcess: Server(tb),
+		Names:     bus.Names{Prefix: Prefix()},
+	}), bus.TopologyConfig{})
+}
+
+// Prefix returns a random prefix for bus.Names.
+func Prefix() string { return "t" + strings.ToLower(rand.Text()[:12]) }
+
+// Connect connects a bus and closes it at the end of the test.
+func Connect(tb testing.TB, cfg bus.Config) *bus.Bus {
+	tb.Helper()
+	b, err := bus.Connect(tb.Context(), cfg)
+	if err != nil {
+		tb.Fatalf("bustest: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			tb.Errorf("bustest: %v", err)
+		}
+	})
+	return b
+}
+
+// Provision makes the topology of b and deletes it at the end of the test.
+func Provision(tb testing.TB, b *bus.Bus, cfg bus.TopologyConfig) *bus.Bus {
+	tb.Helper()
+	topology := b.Topology(cfg)
+	ctx, cancel := context.WithTimeout(tb.Context(), setupTimeout)
+	defer cancel()
+	if _, err := b.Provision(ctx, topology); err != nil {
+		tb.Fatalf("bustest: %v", err)
+	}
+	tb.Cleanup(func() { remove(tb, b, topology) })
+	return b
+}
+
+// remove deletes the streams; a test may have deleted some, or its server.
+func remove(tb testing.TB, b *bus.Bus, topology bus.Topology) {
+	tb.Helper()
+	if b.Health() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
+	defer cancel()
+	for _, s := range topology.Streams {
+		if err := b.JetStream().DeleteStream(ctx, s.Name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			tb.Errorf("bustest: delete stream %s: %v", s.Name, err)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package bustest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/consumer"
+)
+
+type order struct {
+	Amount int64 `json:"amount"`
+}
+
+var (
+	placed = bus.Define[order]("order.placed.v1")
+	paid   = bus.Define[order]("payment.captured.v1")
+)
+
+// handling is a registry with one handler, for orders.
+func handling(h consumer.Handler[order]) *consumer.Registry {
+	r := consumer.NewRegistry()
+	consumer.Handle(r, placed, h)
+	return r
+}
+
+func TestHandleReturnsTheSameEventsEachTime(t *testing.T) {
+	t.Parallel()
+	r := handling(func(_ context.Context, e bus.Event, o order) (consumer.Step, error) {
+		return consumer.Emit(paid.New(bus.PartitionKey(e), o), paid.New("other", o)), nil
+	})
+	d := placed.New("ord-1", order{Amount: 2500})
+	d.Correlation = "saga-7"
+	e := bustest.Event(t, d)
+
+	first, err := bustest.Handle(t.Context(), r, "payment", e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := bustest.Handle(t.Context(), r, "payment", e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(first) != 2 || len(again) != 2 {
+		t.Fatalf("%d and %d events, want 2", len(first), len(again))
+	}
+	for i := range first {
+		if first[i].String() != again[i].String() {
+			t.Errorf("a rerun emits\n%s, before it was\n%s", again[i], first[i])
+		}
+		if got := bus.Extension(first[i], bus.ExtCorrelation); got != "saga-7" {
+			t.Errorf("correlation is %q, want the cause's", got)
+		}
+		if got := bus.Extension(first[i], bus.ExtCausation); got != "ord-1" {
+			t.Errorf("causation is %q, want the cause's id", got)
+		}
+	}
+	if first[0].ID() == first[1].ID() {
+		t.Error("two events of one step have one id")
+	}
+}
+
+func TestHandleErrors(t *testing.T) {
+	t.Parallel()
+	e := bustest.Event(t, placed.New("ord-1", order{}))
+	bad := bustest.Event(t, bus.Draft{Type: placed.Type(), Key: "ord-1", ContentType: bus.ContentTypeJSON, Data: []byte(`{"amount":"x"}`)})
+	for name, tt := range map[string]struct {
+		h    consumer.Handler[order]
+		e    bus.Event
+		want error
+	}{
+		"panic": {func(context.Context, bus.Event, order) (consumer.Step, error) { panic("boom") }, e, consumer.ErrPanic},
+		"skip": {func(context.Context, bus.Event, order) (consumer.Step, error) {
+			return consumer.Emit(paid.New("k", order{})), consumer.Skip
+		}, e, consumer.Skip},
+		"data does not fit": {nil, bad, bus.ErrDecode},
+		"no handler":        {nil, bustest.Event(t, paid.New("k", order{})), consumer.ErrConfig},
+		"emits no key": {func(context.Context, bus.Event, order) (consumer.Step, error) {
+			return consumer.Emit(paid.New("", order{})), nil
+		}, e, bus.ErrInvalidEvent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := bustest.Handle(t.Context(), handling(tt.h), "payment", tt.e)
+			if !errors.Is(err, tt.want) || out != nil {
+				t.Errorf("Handle = %d events, %v; want no events, %v", len(out), err, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,190 @@
+package bustest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"go.uber.org/goleak"
+
+	"github.com/farandole/farandole/internal/embedded"
+)
+
+// ServerConfig says how a server of its own starts.
+type ServerConfig struct {
+	// StoreDir keeps the data. Defaults to a temporary directory of the test.
+	StoreDir string
+	// SyncAlways makes every write durable before it is acknowledged. Defaults to false.
+	SyncAlways bool
+	// Tune changes the server's options: users, TLS. Defaults to none.
+	Tune func(*server.Options)
+}
+
+// TestServer is an embedded server for tests.
+type TestServer struct {
+	mu  sync.Mutex
+	cfg embedded.Config
+	es  *embedded.Server // nil while stopped
+}
+
+// URL is where clients connect; it stays the same across [TestServer.Restart].
+func (s *TestServer) URL() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return "nats://" + net.JoinHostPort(s.cfg.Host, fmt.Sprint(s.cfg.Port))
+}
+
+// InProcessConn makes a connection that does not pass through the network, so
+// that a TestServer can be the InProcess of a bus.Config.
+func (s *TestServer) InProcessConn() (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.es == nil {
+		return nil, errors.New("bustest: server is stopped")
+	}
+	return s.es.InProcessConn()
+}
+
+// Stop stops the server and keeps its data. Stopping twice is fine.
+func (s *TestServer) Stop(tb testing.TB) {
+	tb.Helper()
+	if err := s.stop(); err != nil {
+		tb.Fatalf("bustest: %v", err)
+	}
+}
+
+// Restart stops the server if it runs, and starts it with the same port and data.
+func (s *TestServer) Restart(tb testing.TB) {
+	tb.Helper()
+	s.Stop(tb)
+	if err := s.start(); err != nil {
+		tb.Fatalf("bustest: %v", err)
+	}
+}
+
+// Reload changes the options of the running server; tune replaces
+// [ServerConfig.Tune], also for later restarts.
+func (s *TestServer) Reload(tb testing.TB, tune func(*server.Options)) {
+	tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cfg.Tune = tune
+	if s.es == nil {
+		tb.Fatal("bustest: reload: server is stopped")
+	}
+	if err := s.es.Reload(tune); err != nil {
+		tb.Fatalf("bustest: %v", err)
+	}
+}
+
+func (s *TestServer) start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	es, err := embedded.Start(s.cfg)
+	if err != nil {
+		return err
+	}
+	s.es = es
+	s.cfg.Port = es.Port()
+	return nil
+}
+
+func (s *TestServer) stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.es == nil {
+		return nil
+	}
+	es := s.es
+	s.es = nil
+	return es.Stop()
+}
+
+// StartServer starts a server for this test alone; it is stopped at the end.
+func StartServer(tb testing.TB, cfg ServerConfig) *TestServer {
+	tb.Helper()
+	if cfg.StoreDir == "" {
+		cfg.StoreDir = tb.TempDir()
+	}
+	s := &TestServer{cfg: embedded.Config{
+		Host:       "127.0.0.1",
+		StoreDir:   cfg.StoreDir,
+		SyncAlways: cfg.SyncAlways,
+		Tune:       cfg.Tune,
+	}}
+	if err := s.start(); err != nil {
+		tb.Fatalf("bustest: %v", err)
+	}
+	tb.Cleanup(func() { s.Stop(tb) })
+	return s
+}
+
+// StartCluster starts n servers as one cluster with a leader for this test
+// alone; they are stopped at the end.
+func StartCluster(tb testing.TB, n int) []*TestServer {
+	tb.Helper()
+	members, err := embedded.StartCluster(n, embedded.Config{StoreDir: tb.TempDir()})
+	if err != nil {
+		tb.Fatalf("bustest: %v", err)
+	}
+	servers := make([]*TestServer, n)
+	for i, member := range members {
+		servers[i] = &TestServer{cfg: member.Config(), es: member}
+		tb.Cleanup(func() { servers[i].Stop(tb) })
+	}
+	return servers
+}
+
+// shared is the test binary's one server.
+var shared struct {
+	sync.Mutex
+	server *TestServer
+}
+
+// Server returns the server that the tests of this binary share. Its package
+// must run its tests with [Main].
+func Server(tb testing.TB) *TestServer {
+	tb.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		s := &TestServer{cfg: embedded.Config{Host: "127.0.0.1"}}
+		if err := s.start(); err != nil {
+			tb.Fatalf("bustest: %v", err)
+		}
+		shared.server = s
+	}
+	return shared.server
+}
+
+// serverLeaks are goroutines that nats-server itself leaves behind when it
+// stops after a stream's replicas were raised.
+var serverLeaks = []goleak.Option{
+	goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
+	goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
+}
+
+// Main runs a package's tests, stops the shared server, fails when goroutines
+// have leaked, and exits.
+func Main(m *testing.M) {
+	code := m.Run()
+	shared.Lock()
+	if shared.server != nil {
+		if err := shared.server.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "bustest:", err)
+			code = max(code, 1)
+		}
+	}
+	shared.Unlock()
+	if code == 0 {
+		if err := goleak.Find(serverLeaks...); err != nil {
+			fmt.Fprintln(os.Stderr, "bustest: goroutines leaked:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}

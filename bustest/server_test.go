@@ -1,0 +1,85 @@
+package bustest_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+)
+
+func TestMain(m *testing.M) { bustest.Main(m) }
+
+var pinged = bus.Define[string]("test.pinged.v1")
+
+func publish(t *testing.T, b *bus.Bus) bus.Receipt {
+	t.Helper()
+	e, err := b.Seal(pinged.New("k", "hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := b.Publish(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestBusesOnTheSharedServerDoNotSeeEachOther(t *testing.T) {
+	t.Parallel()
+	for range 2 {
+		if r := publish(t, bustest.NewBus(t)); r.Sequence != 1 {
+			t.Errorf("another bus has published before: %+v", r)
+		}
+	}
+}
+
+func TestTopologyEndsWithTheTest(t *testing.T) {
+	t.Parallel()
+	var names bus.Names
+	t.Run("inner", func(t *testing.T) { //nolint:paralleltest // the outer test looks at what it leaves
+		b := bustest.NewBus(t)
+		publish(t, b)
+		names = b.Names()
+	})
+	b := bustest.Connect(t, bus.Config{InProcess: bustest.Server(t), Names: names})
+	p, err := b.Plan(t.Context(), b.Topology(bus.TopologyConfig{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range p.Steps {
+		if s.Action != bus.ActionCreate {
+			t.Errorf("stream %s is left", s.Stream)
+		}
+	}
+}
+
+func TestAServerOfItsOwnKeepsDataAndAddressAcrossARestart(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartServer(t, bustest.ServerConfig{SyncAlways: true})
+	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: s.URL()}), bus.TopologyConfig{})
+	publish(t, b)
+	s.Stop(t)
+	s.Stop(t)
+	if _, err := s.InProcessConn(); err == nil {
+		t.Error("a stopped server accepts connections")
+	}
+	bustest.Eventually(t, 5*time.Second, func() bool { return errors.Is(b.Health(), bus.ErrUnavailable) })
+	s.Restart(t)
+	bustest.Eventually(t, 10*time.Second, b.Health)
+	if r := publish(t, b); r.Sequence != 2 {
+		t.Errorf("data is lost: %+v", r)
+	}
+}
+
+func TestReloadChangesOptionsOfTheRunningServer(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartServer(t, bustest.ServerConfig{})
+	b := bustest.Connect(t, bus.Config{URL: s.URL()})
+	s.Reload(t, func(o *server.Options) { o.Authorization = "token" })
+	bustest.Eventually(t, 5*time.Second, func() bool { return b.Health() != nil })
+	bustest.Connect(t, bus.Config{URL: s.URL(), Token: "token"})
+}

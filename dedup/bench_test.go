@@ -1,0 +1,85 @@
+package dedup_test
+
+import (
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/dedup"
+)
+
+// BenchmarkClaimComplete is what the ledger costs an event: alone, with one
+// event emitted, and for a duplicate.
+func BenchmarkClaimComplete(b *testing.B) {
+	for _, bm := range []struct {
+		name string
+		out  int
+		dup  bool
+	}{{"mark", 0, false}, {"mark_and_emit", 1, false}, {"duplicate", 0, true}} {
+		for _, goroutines := range []int{64, 1024} {
+			b.Run(fmt.Sprintf("%s/%d", bm.name, goroutines), func(b *testing.B) {
+				benchmark(b, bm.out, bm.dup, goroutines)
+			})
+		}
+	}
+}
+
+func benchmark(b *testing.B, emit int, dup bool, goroutines int) {
+	b.Helper()
+	bb := bustest.NewBus(b)
+	l, err := dedup.NewKV(bb, dedup.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	known := make([]bus.EventKey, 4096)
+	for i := range known {
+		known[i] = bus.KeyOf("/bench", strconv.Itoa(-i))
+		if c, err := l.Claim(b.Context(), claimOf(known[i])); err != nil || l.Complete(b.Context(), c, nil) != nil {
+			b.Fatal("cannot complete the duplicates' originals")
+		}
+		if !dup {
+			break
+		}
+	}
+	b.ResetTimer()
+	var n atomic.Int64
+	b.ReportAllocs()
+	b.SetParallelism(max(1, goroutines/2))
+	start := time.Now()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			i := n.Add(1)
+			k := bus.KeyOf("/bench", strconv.FormatInt(i, 10))
+			if dup {
+				k = known[i%int64(len(known))]
+			}
+			c, err := l.Claim(b.Context(), claimOf(k))
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			if c.Status != dedup.Claimed {
+				continue
+			}
+			var out []*nats.Msg
+			for range emit {
+				out = append(out, &nats.Msg{
+					Subject: bb.Names().EventSubject("payment.captured.v1", bus.Key(k)),
+					Header:  nats.Header{nats.MsgIdHdr: {string(k)}},
+					Data:    make([]byte, 256),
+				})
+			}
+			if err := l.Complete(b.Context(), c, out); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "events/s")
+}

@@ -1,0 +1,198 @@
+package dedup
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// engine is a ledger over a store: the rules of claiming and settling, the same
+// for every store.
+type engine struct {
+	store store
+	log   zerolog.Logger
+	// clock is this process's; only differences of its readings are used.
+	clock func() time.Time
+	live  live
+
+	worker string // random: tells this ledger's claims from all others
+	serial atomic.Uint64
+}
+
+func newEngine(s store, clock func() time.Time, log zerolog.Logger) *engine {
+	return &engine{store: s, log: log, clock: clock, worker: rand.Text()[:10]}
+}
+
+const (
+	// claimTries is how often a claim tries to write before it says busy. Each
+	// failed try means that somebody else has just written the mark.
+	claimTries = 4
+	// retryMargin is added to what is left of another's lease, so that the
+	// next try does not come a moment too early.
+	retryMargin = 50 * time.Millisecond
+)
+
+// Claim takes an event for this worker, or says why not. A new event costs
+// one write. A lease that has run out is taken over and counted as a crash;
+// whether it has is judged by the store's clock, which also stamped its last
+// renewal: the clocks of workers have no say.
+//
+// Errors match [ErrConfig] (the request), [ErrBadMark], [ErrNoBucket], or
+// those of [bus.Pending.Wait].
+func (e *engine) Claim(ctx context.Context, r Request) (*Claim, error) {
+	key := markKey(r.Consumer, r.Key)
+	if err := r.validate(); err != nil {
+		return nil, fmt.Errorf("dedup: claim %s: %w", key, err)
+	}
+	by := e.newBy()
+	past, retryIn := e.live.reserve(key, by, r.Lease, e.clock())
+	if retryIn > 0 {
+		return &Claim{Request: r, Status: Busy, RetryIn: retryIn}, nil
+	}
+	c, err := e.claim(ctx, key, by, past, r)
+	if err != nil {
+		e.live.lose(key, by) // it may be stored without our knowing
+		return nil, fmt.Errorf("dedup: claim %s: %w", key, err)
+	}
+	switch {
+	case c.Status == Claimed:
+		e.live.renew(key, by, c.renewed.Add(r.Lease))
+	case c.Status == Busy && len(past) > 0:
+		e.live.lose(key, by) // the names of lost claims may be needed yet
+	default:
+		e.live.drop(key, by)
+	}
+	return c, nil
+}
+
+// claim writes first and reads only if that fails: most events are new. A
+// conflict says no more than that somebody wrote the mark, never that the
+// event has taken effect.
+func (e *engine) claim(ctx context.Context, key, by string, past []string, r Request) (*Claim, error) {
+	var found entry
+	for range claimTries {
+		before, status, left, err := e.judge(ctx, found, past, r)
+		if err != nil {
+			return nil, err
+		}
+		if status != Claimed {
+			return &Claim{Request: r, Status: status, RetryIn: left}, nil
+		}
+		next, sent := before.claimed(by, r), e.clock()
+		revision, err := e.store.write(ctx, key, found.revision, next, nil)
+		if err == nil {
+			if before.Crashes > found.record.Crashes {
+				e.log.Warn().Str("consumer", string(r.Consumer)).Str("event_key", string(r.Key)).
+					Int("crashes", before.Crashes).Msg("took over a claim whose lease had ended")
+			}
+			return &Claim{
+				Request: r, Status: Claimed,
+				Attempts: next.Attempts, Failures: next.Failures, Crashes: next.Crashes,
+				key: key, revision: revision, record: next, renewed: sent,
+			}, nil
+		}
+		if !errors.Is(err, errConflict) {
+			return nil, err
+		}
+		if found, err = e.store.read(ctx, key); err != nil {
+			return nil, err
+		}
+	}
+	return &Claim{Request: r, Status: Busy, RetryIn: retryMargin}, nil
+}
+
+// judge says what a request gets that finds this entry, and, if it is
+// Claimed, the record that the claim follows.
+func (e *engine) judge(ctx context.Context, found entry, past []string, r Request) (record, Status, time.Duration, error) {
+	rec := found.record
+	switch rec.State {
+	case stateDone:
+		return rec, Done, 0, nil
+	case stateParked, stateDiscarded:
+		if r.Replay <= rec.Replay {
+			return rec, Parked, 0, nil
+		}
+	case stateClaimed:
+		if slices.Contains(past, rec.By) {
+			break // our own, left behind by an outage: nothing crashed
+		}
+		now, err := e.store.now(ctx)
+		if err != nil {
+			return rec, 0, 0, err
+		}
+		if left := found.created.Add(rec.lease()).Sub(now); left > 0 {
+			return rec, Busy, left + retryMargin, nil
+		}
+		rec.Crashes++ // it ended without an outcome
+	case stateWaiting, "":
+	}
+	return rec, Claimed, 0, nil
+}
+
+// newBy names a claim: unique, and short because it is in every mark.
+func (e *engine) newBy() string {
+	return e.worker + "-" + strconv.FormatUint(e.serial.Add(1), 36)
+}
+
+// Mark returns what is known of an event; false when nothing is, or no longer.
+// Errors match [bus.ErrInvalidConsumer], [ErrConfig] (the key), [ErrBadMark],
+// [ErrNoBucket] or [bus.ErrUnavailable].
+func (e *engine) Mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (Mark, bool, error) {
+	found, err := e.lookUp(ctx, c, k)
+	if err != nil {
+		return Mark{}, false, fmt.Errorf("dedup: mark of %s.%s: %w", c, k, err)
+	}
+	if found.record.State == "" {
+		return Mark{}, false, nil
+	}
+	return found.record.mark(found.created), true, nil
+}
+
+// Discard says that the dead letter of a parked event is gone for good. The
+// event stays parked for whoever delivers it again, but its mark is now
+// forgotten after the retention. An event that is not parked is left as it is.
+// Errors are those of [KV.Mark] and of [bus.Pending.Wait].
+func (e *engine) Discard(ctx context.Context, c bus.Consumer, k bus.EventKey) error {
+	for range claimTries {
+		found, err := e.lookUp(ctx, c, k)
+		if err != nil {
+			return fmt.Errorf("dedup: discard %s.%s: %w", c, k, err)
+		}
+		if found.record.State != stateParked {
+			return nil
+		}
+		_, err = e.store.write(ctx, markKey(c, k), found.revision, found.record.ended(stateDiscarded), nil)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, errConflict) {
+			return fmt.Errorf("dedup: discard %s.%s: %w", c, k, err)
+		}
+	}
+	return fmt.Errorf("dedup: discard %s.%s: %w: others keep writing its mark", c, k, bus.ErrConflict)
+}
+
+// lookUp reads a mark that a person has named.
+func (e *engine) lookUp(ctx context.Context, c bus.Consumer, k bus.EventKey) (entry, error) {
+	if err := c.Validate(); err != nil {
+		return entry{}, err
+	}
+	for _, b := range []byte(k) {
+		if (b < 'a' || b > 'z') && (b < '0' || b > '9') {
+			return entry{}, fmt.Errorf("%w: event key %q: want lower-case base32", ErrConfig, k)
+		}
+	}
+	if k == "" {
+		return entry{}, fmt.Errorf("%w: no event key", ErrConfig)
+	}
+	return e.store.read(ctx, markKey(c, k))
+}

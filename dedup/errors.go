@@ -1,0 +1,24 @@
+package dedup
+
+import "errors"
+
+var (
+	// ErrLeaseLost is returned when another worker has taken the event over,
+	// when the claim has ended already with another outcome, or when it was
+	// never held. The caller must not settle the message in any way.
+	ErrLeaseLost = errors.New("dedup: lease lost")
+	// ErrConfig is returned when a configuration or a request cannot keep its
+	// promise: a retention shorter than the retries it has to cover, a
+	// lifetime below the one second that servers can keep.
+	ErrConfig = errors.New("dedup: configuration")
+	// ErrNoBucket is returned when the bucket of marks does not exist or its
+	// settings cannot keep them.
+	ErrNoBucket = errors.New("dedup: bucket of marks")
+	// ErrBadMark is returned when a stored mark cannot be read: it was written
+	// by something else. The event is not handled until the mark is removed.
+	ErrBadMark = errors.New("dedup: unreadable mark")
+)
+
+// errConflict is a store's answer when a mark is no longer at the revision
+// that a write was meant to follow: nothing was written.
+var errConflict = errors.New("dedup: mark has moved")

@@ -1,0 +1,231 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// KV is the ledger in a JetStream KV bucket, the default one. What is emitted
+// and the done mark are two writes (see the package's non-guarantees).
+type KV struct {
+	*engine
+	kv *kvStore
+}
+
+var _ Ledger = (*KV)(nil)
+
+// NewKV returns a ledger with marks in cfg.Bucket. It does no I/O. The error
+// matches [ErrConfig].
+func NewKV(b *bus.Bus, cfg Config) (*KV, error) {
+	retention, err := retentionOf(cfg.Retention)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Bucket == "" {
+		cfg.Bucket = DefaultBucket
+	}
+	bucket := b.Names().Bucket(cfg.Bucket)
+	s := &kvStore{
+		bus:       b,
+		bucket:    bucket,
+		retention: retention,
+		subject:   "$KV." + bucket + ".",
+		put:       apiPrefix(b.JetStream()) + "$KV." + bucket + ".",
+		unwritten: []string{"0"},
+		lifetime:  []string{strconv.FormatInt(int64((retention+time.Second-1)/time.Second), 10)},
+	}
+	s.clock.ask = s.askTime
+	return &KV{engine: newEngine(s, time.Now, cfg.Logger), kv: s}, nil
+}
+
+// apiPrefix is what KV writes begin with when JetStream is in another domain
+// or account; empty otherwise.
+func apiPrefix(js jetstream.JetStream) string {
+	switch o := js.Options(); {
+	case o.Domain != "":
+		return "$JS." + o.Domain + ".API."
+	case o.APIPrefix != "":
+		return strings.TrimSuffix(o.APIPrefix, ".") + "."
+	}
+	return ""
+}
+
+// Prepare checks that the ledger can keep its promise: the bucket exists and
+// keeps each mark for the lifetime it was given, and the retention covers
+// horizon, the longest time over which an event can be retried. Errors match
+// [ErrNoBucket] or [ErrConfig] and say what to do, or [bus.ErrUnavailable].
+func (l *KV) Prepare(ctx context.Context, horizon time.Duration) error {
+	if err := checkHorizon(l.kv.retention, horizon); err != nil {
+		return err
+	}
+	stream, err := l.kv.openStream(ctx)
+	if err != nil {
+		return fmt.Errorf("dedup: prepare: %w", err)
+	}
+	return l.kv.check(stream.CachedInfo().Config)
+}
+
+// kvStore is a store in a KV bucket. Writes are plain JetStream publishes with
+// the headers of the KV protocol, so that thousands of them share the
+// connection's publish window; reads are direct gets.
+type kvStore struct {
+	bus       *bus.Bus
+	bucket    string
+	retention time.Duration
+	subject   string   // of marks as they are stored, up to the key
+	put       string   // of marks as they are published, up to the key
+	unwritten []string // the expected sequence of a new mark, shared by all
+	lifetime  []string // the Nats-TTL of a mark that ends, likewise
+	clock     serverClock
+	stream    atomic.Pointer[jetstream.Stream]
+}
+
+func (s *kvStore) write(ctx context.Context, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
+	if err := s.publish(ctx, out); err != nil {
+		return 0, err
+	}
+	data, err := r.encode()
+	if err != nil {
+		return 0, err
+	}
+	expect, lifetime := s.unwritten, s.lifetime
+	if after > 0 {
+		expect = []string{strconv.FormatUint(after, 10)}
+	}
+	if r.State == stateParked {
+		lifetime = []string{"never"} // whatever the bucket's own age limit
+	}
+	pending, err := s.bus.Send(ctx, &nats.Msg{
+		Subject: s.put + key,
+		Header:  nats.Header{jetstream.ExpectedLastSubjSeqHeader: expect, jetstream.MsgTTLHeader: lifetime},
+		Data:    data,
+	})
+	if err != nil {
+		return 0, err
+	}
+	receipt, err := pending.Wait(ctx)
+	switch {
+	case errors.Is(err, bus.ErrConflict):
+		return 0, fmt.Errorf("%w: %w", errConflict, err)
+	case errors.Is(err, bus.ErrNoStream):
+		return 0, fmt.Errorf("%w: %w", s.noBucket(), err)
+	}
+	return receipt.Sequence, err
+}
+
+// publish sends all of out and then waits for all: none is in flight when it returns.
+func (s *kvStore) publish(ctx context.Context, out []*nats.Msg) (err error) {
+	pending := make([]*bus.Pending, 0, len(out))
+	for _, m := range out {
+		p, serr := s.bus.Send(ctx, m)
+		if serr != nil {
+			err = serr
+			break
+		}
+		pending = append(pending, p)
+	}
+	for _, p := range pending {
+		if _, werr := p.Wait(ctx); werr != nil && err == nil {
+			err = werr
+		}
+	}
+	return err
+}
+
+func (s *kvStore) read(ctx context.Context, key string) (entry, error) {
+	stream := s.stream.Load()
+	if stream == nil {
+		opened, err := s.openStream(ctx)
+		if err != nil {
+			return entry{}, err
+		}
+		stream = &opened
+	}
+	m, err := (*stream).GetLastMsgForSubject(ctx, s.subject+key)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return entry{}, nil
+	case err != nil:
+		return entry{}, s.fault(err)
+	case isMarker(m.Header):
+		return entry{revision: m.Sequence}, nil
+	}
+	r, err := decodeRecord(m.Data)
+	if err != nil {
+		return entry{}, err
+	}
+	return entry{revision: m.Sequence, record: r, created: m.Time}, nil
+}
+
+// isMarker reports whether a message stands for a mark that was deleted (by
+// hand) or has expired.
+func isMarker(h nats.Header) bool {
+	if h.Get(jetstream.MarkerReasonHeader) != "" {
+		return true
+	}
+	op := h.Get("KV-Operation")
+	return op == "DEL" || op == "PURGE"
+}
+
+func (s *kvStore) now(ctx context.Context) (time.Time, error) { return s.clock.now(ctx) }
+
+// askTime asks the leader of the bucket's stream, which stamps what it stores.
+func (s *kvStore) askTime(ctx context.Context) (time.Time, error) {
+	stream, err := s.openStream(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return stream.CachedInfo().TimeStamp, nil
+}
+
+func (s *kvStore) openStream(ctx context.Context) (jetstream.Stream, error) {
+	stream, err := s.bus.JetStream().Stream(ctx, "KV_"+s.bucket)
+	if err != nil {
+		return nil, s.fault(err)
+	}
+	s.stream.CompareAndSwap(nil, &stream)
+	return stream, nil
+}
+
+// check refuses settings under which marks would end too early or come back.
+func (s *kvStore) check(cfg jetstream.StreamConfig) error {
+	var why string
+	switch {
+	case !cfg.AllowMsgTTL:
+		why = "does not allow a lifetime for each key"
+	case cfg.MaxMsgsPerSubject != 1:
+		why = fmt.Sprintf("keeps a history of %d: an old mark would come back when the new one ends", cfg.MaxMsgsPerSubject)
+	case cfg.Discard != jetstream.DiscardNew && (cfg.MaxMsgs > 0 || cfg.MaxBytes > 0):
+		why = "drops its oldest marks when it is full"
+	case cfg.MaxAge > 0 && cfg.MaxAge < s.retention:
+		why = fmt.Sprintf("drops marks after %v, before the Retention of %v", cfg.MaxAge, s.retention)
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w %q %s: run `farandole topology apply`", ErrNoBucket, s.bucket, why)
+}
+
+func (s *kvStore) noBucket() error {
+	return fmt.Errorf("%w %q does not exist: run `farandole topology apply`", ErrNoBucket, s.bucket)
+}
+
+// fault gives an error of reading its sentinel.
+func (s *kvStore) fault(err error) error {
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return s.noBucket()
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return fmt.Errorf("%w: %w", bus.ErrClosed, err)
+	}
+	return fmt.Errorf("%w: read %s: %w", bus.ErrUnavailable, s.bucket, err)
+}

@@ -1,0 +1,116 @@
+package dedup
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// Ledger records, for each consumer and event, whether the event has taken
+// effect. All methods are safe for concurrent use, and each is one durable
+// step: an error means that nothing is known to be recorded, and doing it
+// again is safe. An error matching [ErrLeaseLost] means that another worker
+// owns the event now: the caller must not settle the message in any way.
+type Ledger interface {
+	// Claim takes an event for this worker, or says why not ([Claim.Status]).
+	Claim(ctx context.Context, r Request) (*Claim, error)
+	// Extend renews the lease of a claim. On a claim that has ended it does nothing.
+	Extend(ctx context.Context, c *Claim) error
+	// Complete makes the outgoing messages and the done mark durable.
+	Complete(ctx context.Context, c *Claim, out []*nats.Msg) error
+	// Release gives the event back. With a failure the attempt is recorded;
+	// with nil it is not spent.
+	Release(ctx context.Context, c *Claim, failure *bus.Attempt) error
+	// Park makes the dead letter and the parked mark durable, in this order.
+	// The failure that led here joins the mark's history; nil if it is there already.
+	Park(ctx context.Context, c *Claim, failure *bus.Attempt, letter *nats.Msg) error
+}
+
+// Request asks for an event.
+type Request struct {
+	Consumer bus.Consumer
+	Key      bus.EventKey
+	// Replay is 0 for an original delivery and n for the n-th replay from the
+	// dead letters. A parked event is claimable by a replay newer than the
+	// one it was parked by, with fresh attempts.
+	Replay int
+	// Lease is how long the claim holds without an Extend. At least one second.
+	Lease time.Duration
+}
+
+// minLease keeps a lease well above the time a round trip takes.
+const minLease = time.Second
+
+func (r Request) validate() error {
+	if r.Lease < minLease {
+		return fmt.Errorf("%w: lease %v: want at least %v", ErrConfig, r.Lease, minLease)
+	}
+	if r.Replay < 0 {
+		return fmt.Errorf("%w: replay %d: want 0 or more", ErrConfig, r.Replay)
+	}
+	return nil
+}
+
+// Status is what a claim found.
+type Status int
+
+// The four answers to a claim.
+const (
+	Claimed Status = iota + 1 // this worker owns the event and runs the handler
+	Done                      // it has taken effect before: acknowledge
+	Busy                      // another worker owns it: come back, never acknowledge
+	Parked                    // it lies in the dead letters: acknowledge
+)
+
+// String is the status as a lower-case word.
+func (s Status) String() string {
+	switch s {
+	case Claimed:
+		return "claimed"
+	case Done:
+		return "done"
+	case Busy:
+		return "busy"
+	case Parked:
+		return "parked"
+	}
+	return fmt.Sprintf("status(%d)", int(s))
+}
+
+// Claim is one worker's hold on an event, for the ledger that it came from.
+type Claim struct {
+	Request Request
+	Status  Status
+	// RetryIn is, when Busy, how long until the owner's lease can end.
+	RetryIn time.Duration
+	// Attempts are the failed attempts recorded before this claim, oldest
+	// first (the first and the latest ones when there are many); fresh after a replay.
+	Attempts []bus.Attempt
+	// Failures counts the failed attempts before this claim, also those no longer in Attempts.
+	Failures int
+	// Crashes counts earlier claims that ended without an outcome.
+	Crashes int
+
+	key string // of the mark
+
+	mu       sync.Mutex // one write of this claim at a time; guards what follows
+	revision uint64     // of the mark, as far as this worker knows
+	record   record     // the mark's content at that revision
+	renewed  time.Time  // local clock, taken before the last successful renewal was sent
+}
+
+// Mark is what a ledger knows of one event, for people (dlq show, a second replay).
+type Mark struct {
+	State    string        `json:"state"` // "claimed", "waiting", "done", "parked" or "discarded"
+	Replay   int           `json:"replay"`
+	Failures int           `json:"failures"`
+	Crashes  int           `json:"crashes"`
+	Attempts []bus.Attempt `json:"attempts,omitempty"`
+	First    *bus.Attempt  `json:"first_failure,omitempty"` // kept across replays
+	At       time.Time     `json:"at"`                      // of the last change, by the server's clock
+}

@@ -1,0 +1,107 @@
+package dedup
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// live is what this ledger holds or is about to hold. It answers a second copy
+// of a running event without a round trip, and it remembers claims that an
+// outage has left behind, so that they are taken up again and not taken for a crash.
+type live struct {
+	mu      sync.Mutex
+	holds   map[string]hold
+	sweepAt int
+}
+
+type hold struct {
+	by    string
+	until time.Time // local clock: the end of the lease
+	// asking is a claim whose answer is on its way: it may turn out to be no hold at all.
+	asking bool
+	// lost is a claim that nobody here runs and that may be in the ledger all
+	// the same: its write, or its release, was not answered.
+	lost bool
+	// past are the names of lost claims before this one.
+	past []string
+}
+
+const (
+	// minSweep is how many holds are kept before the first look for stale ones.
+	minSweep = 1024
+	// keepLost is how long a lost claim is remembered after its lease: longer
+	// than an outage whose end brings the event back.
+	keepLost = time.Hour
+	// maxPast is how many lost claims in a row are remembered.
+	maxPast = 64
+)
+
+// reserve takes the key for the claim by, and returns the names of lost claims
+// that it may take up; or, if somebody in this process may still hold it, after
+// how long to come back.
+func (l *live) reserve(key, by string, lease time.Duration, now time.Time) (past []string, retryIn time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h, ok := l.holds[key]
+	if left := h.until.Sub(now); ok && !h.lost && left > 0 {
+		if h.asking {
+			left = 0
+		}
+		return nil, left + retryMargin
+	}
+	if h.lost {
+		past = append(slices.Clip(h.past), h.by)
+		past = past[max(0, len(past)-maxPast):]
+	}
+	l.sweep(now)
+	l.holds[key] = hold{by: by, until: now.Add(lease), asking: true, past: past}
+	return past, 0
+}
+
+// renew moves the end of a lease, unless the key is another claim's by now.
+func (l *live) renew(key, by string, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h, ok := l.holds[key]; ok && h.by == by {
+		l.holds[key] = hold{by: by, until: until}
+	}
+}
+
+// lose gives up a claim whose write or release was not answered.
+func (l *live) lose(key, by string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h, ok := l.holds[key]; ok && h.by == by {
+		h.asking, h.lost = false, true
+		l.holds[key] = h
+	}
+}
+
+// drop ends a hold.
+func (l *live) drop(key, by string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holds[key].by == by {
+		delete(l.holds, key)
+	}
+}
+
+// sweep forgets abandoned holds whenever their number has doubled.
+func (l *live) sweep(now time.Time) {
+	if l.holds == nil {
+		l.holds = map[string]hold{}
+	}
+	if len(l.holds) < max(l.sweepAt, minSweep) {
+		return
+	}
+	for key, h := range l.holds {
+		if h.lost {
+			h.until = h.until.Add(keepLost)
+		}
+		if now.After(h.until) {
+			delete(l.holds, key)
+		}
+	}
+	l.sweepAt = 2 * len(l.holds)
+}
