@@ -1,0 +1,186 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// The events of the order saga, in the order of the happy path, then of the way back.
+var (
+	OrderPlaced          = bus.Define[Placed]("order.placed.v1")
+	PaymentCaptured      = bus.Define[Captured]("payment.captured.v1")
+	InventoryReserved    = bus.Define[Reserved]("inventory.reserved.v1")
+	OrderConfirmed       = bus.Define[Confirmed]("order.confirmed.v1")
+	PaymentDeclined      = bus.Define[Declined]("payment.declined.v1")
+	InventoryRejected    = bus.Define[Rejected]("inventory.rejected.v1")
+	OrderCancelRequested = bus.Define[CancelRequested]("order.cancel_requested.v1")
+	InventoryReleased    = bus.Define[Released]("inventory.released.v1")
+	PaymentRefunded      = bus.Define[Refunded]("payment.refunded.v1")
+	OrderCancelled       = bus.Define[Cancelled]("order.cancelled.v1")
+)
+
+// ErrInvalid is matched by what Validate returns.
+var ErrInvalid = errors.New("events: invalid payload")
+
+// Money is an amount in minor units of a currency.
+type Money struct {
+	Amount   int64  `json:"amount"`   // minor units: 2500 is 25.00
+	Currency string `json:"currency"` // ISO 4217, as in "EUR"
+}
+
+// Item is one line of an order.
+type Item struct {
+	SKU      string `json:"sku"`
+	Quantity int64  `json:"quantity"`
+}
+
+// Placed: a customer has ordered. Payment charges the total.
+type Placed struct {
+	OrderID    string `json:"order_id"`
+	CustomerID string `json:"customer_id"`
+	Items      []Item `json:"items"`
+	Total      Money  `json:"total"`
+}
+
+// Captured: the money is there. It carries the items, so that inventory needs
+// to know nothing of orders.
+type Captured struct {
+	OrderID  string `json:"order_id"`
+	ChargeID string `json:"charge_id"`
+	Amount   Money  `json:"amount"`
+	Items    []Item `json:"items"`
+}
+
+// Declined: the gateway refuses the customer's payment.
+type Declined struct {
+	OrderID string `json:"order_id"`
+	Reason  string `json:"reason"`
+}
+
+// Reserved: all items are set aside.
+type Reserved struct {
+	OrderID string `json:"order_id"`
+	Items   []Item `json:"items"`
+}
+
+// Rejected: at least one item is not in stock; nothing is set aside.
+type Rejected struct {
+	OrderID string `json:"order_id"`
+	Reason  string `json:"reason"`
+}
+
+// Released: what was set aside for the order, if anything, is free again.
+type Released struct {
+	OrderID string `json:"order_id"`
+	Items   []Item `json:"items"` // empty when nothing was reserved
+}
+
+// Refunded: the customer has their money back.
+type Refunded struct {
+	OrderID  string `json:"order_id"`
+	RefundID string `json:"refund_id,omitempty"`
+	Amount   Money  `json:"amount"` // 0 when nothing had been charged
+}
+
+// Confirmed: the order is final and good.
+type Confirmed struct {
+	OrderID string `json:"order_id"`
+	Total   Money  `json:"total"`
+}
+
+// CancelRequested: the customer has changed their mind before the confirmation.
+type CancelRequested struct {
+	OrderID string `json:"order_id"`
+}
+
+// Cancelled: the order is final, and everything done for it undone.
+type Cancelled struct {
+	OrderID string `json:"order_id"`
+	Reason  string `json:"reason"`
+}
+
+// Limits of an order.
+const (
+	MaxItems    = 100
+	MaxQuantity = 1000
+)
+
+// Validate checks what a customer may order.
+func (p Placed) Validate() error {
+	return errors.Join(present("order_id", p.OrderID), present("customer_id", p.CustomerID), p.Total.Validate(), ValidateItems(p.Items))
+}
+
+// Validate checks that inventory can act on it.
+func (c Captured) Validate() error {
+	return errors.Join(present("order_id", c.OrderID), present("charge_id", c.ChargeID), c.Amount.Validate(), ValidateItems(c.Items))
+}
+
+// Validate checks amount and currency.
+func (m Money) Validate() error {
+	var errs []error
+	if m.Amount < 0 {
+		errs = append(errs, fmt.Errorf("%w: amount %d is negative", ErrInvalid, m.Amount))
+	}
+	if !ValidCurrency(m.Currency) {
+		errs = append(errs, fmt.Errorf("%w: currency %q: want three capital letters", ErrInvalid, m.Currency))
+	}
+	return errors.Join(errs...)
+}
+
+// ValidCurrency reports whether s has the form of an ISO 4217 code.
+func ValidCurrency(s string) bool {
+	if len(s) != 3 {
+		return false
+	}
+	for i := range 3 {
+		if s[i] < 'A' || s[i] > 'Z' {
+			return false
+		}
+	}
+	return true
+}
+
+// ValidateItems checks number, SKUs and quantities; a SKU stands once.
+func ValidateItems(items []Item) error {
+	if len(items) == 0 || len(items) > MaxItems {
+		return fmt.Errorf("%w: %d items: want 1 to %d", ErrInvalid, len(items), MaxItems)
+	}
+	var errs []error
+	seen := map[string]bool{}
+	for i, it := range items {
+		if it.SKU == "" || seen[it.SKU] {
+			errs = append(errs, fmt.Errorf("%w: item %d: sku %q is empty or stands twice", ErrInvalid, i, it.SKU))
+		}
+		seen[it.SKU] = true
+		if it.Quantity < 1 || it.Quantity > MaxQuantity {
+			errs = append(errs, fmt.Errorf("%w: item %d: quantity %d: want 1 to %d", ErrInvalid, i, it.Quantity, MaxQuantity))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func present(name, v string) error {
+	if v == "" {
+		return fmt.Errorf("%w: %s is missing", ErrInvalid, name)
+	}
+	return nil
+}
+
+// Times returns m n times; ok is false when that does not fit.
+func (m Money) Times(n int64) (product Money, ok bool) {
+	if n < 0 || m.Amount < 0 || (n > 0 && m.Amount > math.MaxInt64/n) {
+		return Money{}, false
+	}
+	return Money{Amount: m.Amount * n, Currency: m.Currency}, true
+}
+
+// Plus returns the sum; ok is false when the currencies differ or it does not fit.
+func (m Money) Plus(o Money) (sum Money, ok bool) {
+	if m.Currency != o.Currency || m.Amount > math.MaxInt64-o.Amount {
+		return Money{}, false
+	}
+	return Money{Amount: m.Amount + o.Amount, Currency: m.Currency}, true
+}

@@ -1,0 +1,45 @@
+package events
+
+import (
+	"encoding/json"
+	"maps"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// Steps remembers, inside a service's state, what each event led to. It is
+// written in the same compare-and-set as the state it led to, so a handler
+// that runs again for the same event (after a crash between that write and the
+// completion of the step) returns the same drafts in the same order, and the
+// state is not applied twice. An order has a handful of steps.
+type Steps map[bus.EventKey][]Sent
+
+// Sent is one emitted event as Steps keeps it.
+type Sent struct {
+	Type bus.Type        `json:"type"`
+	Key  bus.Key         `json:"key"`
+	Data json.RawMessage `json:"data"`
+}
+
+// Of returns what the event led to; ok is false when it is new.
+func (s Steps) Of(cause bus.Event) (drafts []bus.Draft, ok bool) {
+	sent, ok := s[bus.EventKeyOf(cause)]
+	for _, x := range sent {
+		drafts = append(drafts, bus.Draft{Type: x.Type, Key: x.Key, ContentType: bus.ContentTypeJSON, Data: x.Data})
+	}
+	return drafts, ok
+}
+
+// With returns a copy of s in which cause has led to drafts.
+func (s Steps) With(cause bus.Event, drafts []bus.Draft) Steps {
+	next := maps.Clone(s)
+	if next == nil {
+		next = Steps{}
+	}
+	sent := make([]Sent, 0, len(drafts))
+	for _, d := range drafts {
+		sent = append(sent, Sent{Type: d.Type, Key: d.Key, Data: d.Data})
+	}
+	next[bus.EventKeyOf(cause)] = sent
+	return next
+}
