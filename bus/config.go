@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
 	"github.com/rs/zerolog"
 )
 
@@ -52,6 +53,10 @@ type Config struct {
 	// Context is the name of a context of the nats CLI, or the absolute path
 	// of a context file; the settings above win over its. Defaults to none.
 	Context string
+	// InboxPrefix begins the subjects on which this client receives answers.
+	// With one of its own a user can be kept from reading others' answers.
+	// Defaults to the context's, or "_INBOX".
+	InboxPrefix string
 	// Wait is how long Connect waits for a server that is not up yet. Defaults to 5 s.
 	Wait time.Duration
 	// PublishTimeout bounds one publish from send to acknowledgement, also
@@ -91,13 +96,16 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	errs := []error{c.Names.Validate(), c.validateURLs(), c.validateLogin(), c.validateTLS()}
 	if c.Wait < 0 {
-		errs = append(errs, fmt.Errorf("Wait is negative: %s", c.Wait))
+		errs = append(errs, fmt.Errorf("negative Wait %s", c.Wait))
 	}
 	if c.PublishTimeout < 0 {
-		errs = append(errs, fmt.Errorf("PublishTimeout is negative: %s", c.PublishTimeout))
+		errs = append(errs, fmt.Errorf("negative PublishTimeout %s", c.PublishTimeout))
 	}
 	if c.MaxPending < 0 {
-		errs = append(errs, fmt.Errorf("MaxPending is negative: %d", c.MaxPending))
+		errs = append(errs, fmt.Errorf("negative MaxPending %d", c.MaxPending))
+	}
+	if strings.ContainsAny(c.InboxPrefix, "*> \t\r\n") || strings.HasSuffix(c.InboxPrefix, ".") {
+		errs = append(errs, fmt.Errorf("InboxPrefix %q: want a subject without wildcards and final dot", c.InboxPrefix))
 	}
 	return errors.Join(errs...)
 }
@@ -130,12 +138,10 @@ func (c Config) validateLogin() error {
 		errs = append(errs, fmt.Errorf("%s are set: choose one way to log in", strings.Join(ways, " and ")))
 	}
 	if c.Password != "" && c.User == "" {
-		errs = append(errs, errors.New("Password is set without User"))
+		errs = append(errs, errors.New("a password without a user"))
 	}
 	if c.Creds != "" {
-		if _, err := os.ReadFile(c.Creds); err != nil {
-			errs = append(errs, fmt.Errorf("credentials file: %w", err))
-		}
+		errs = append(errs, validateCreds(c.Creds))
 	}
 	if c.NKey != "" {
 		if _, err := nats.NkeyOptionFromSeed(c.NKey); err != nil {
@@ -143,6 +149,19 @@ func (c Config) validateLogin() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func validateCreds(path string) error {
+	body, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("credentials file: %w", err)
+	}
+	_, jwtErr := nkeys.ParseDecoratedJWT(body)
+	_, keyErr := nkeys.ParseDecoratedUserNKey(body)
+	if jwtErr != nil || keyErr != nil {
+		return fmt.Errorf("credentials file %s does not hold a user JWT and its nkey seed", path)
+	}
+	return nil
 }
 
 func (c Config) validateTLS() error {

@@ -18,6 +18,7 @@ const (
 	dialPause       = 100 * time.Millisecond // between two dials, and as much jitter
 	reconnectWait   = 250 * time.Millisecond
 	reconnectJitter = 500 * time.Millisecond
+	closeGrace      = time.Second // no more: a denied publish is never acknowledged
 )
 
 // Bus is one connection to NATS JetStream. It is safe for concurrent use.
@@ -39,9 +40,11 @@ type Bus struct {
 	downCause error
 }
 
-// Connect dials; it waits up to cfg.Wait for a server that is not up yet. A
-// wrong login, a certificate that is not trusted and the like are final at
-// once. Errors match [ErrConnect], say what is wrong and where, and hold no secret.
+// Connect dials; it waits up to cfg.Wait for a server that is not up yet, and
+// then as long for its JetStream. (A dial under way when the time or ctx ends
+// is not broken off: it takes up to two seconds for each server.) A wrong
+// login, a certificate that is not trusted and the like are final at once.
+// Errors match [ErrConnect], say what is wrong and where, and hold no secret.
 //
 // The connection then reconnects for ever, also after its login has been
 // refused: a rotated password that is restored needs no restart.
@@ -58,14 +61,11 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		closed:  make(chan struct{}),
 		ended:   make(chan struct{}),
 	}
-	ctx, cancel := context.WithTimeout(ctx, cfg.Wait)
-	defer cancel()
-	if err := retry(ctx, b.dial); err != nil {
-		return nil, cfg.connectError(err)
+	if err := retry(ctx, cfg.Wait, b.dial); err != nil {
+		return nil, cfg.connectError(explainDial(err), err)
 	}
-	if err := retry(ctx, b.probe); err != nil {
-		where := b.nc.ConnectedUrlRedacted()
-		return nil, errors.Join(cfg.jetStreamError(where, err), b.Close())
+	if err := retry(ctx, cfg.Wait, b.probe); err != nil {
+		return nil, errors.Join(cfg.connectError(explainJetStream(err), err), b.Close())
 	}
 	return b, nil
 }
@@ -99,16 +99,16 @@ func (b *Bus) Health() error {
 		b.downSince.UTC().Format(time.RFC3339), time.Since(b.downSince).Round(time.Second), b.downCause)
 }
 
-// Close waits up to PublishTimeout for the acknowledgements of publishes in
-// flight, then closes the connection and waits for its end. Publishes that are
-// still waiting get [ErrClosed]. Closing twice is fine.
+// Close sends what is buffered, waits up to a second for the acknowledgements
+// of publishes in flight, then closes the connection and waits for its end.
+// Publishes that are still waiting get [ErrClosed]. Closing twice is fine.
 func (b *Bus) Close() error {
 	b.closeOnce.Do(func() {
 		close(b.closed)
 		if b.nc.IsConnected() {
 			select {
 			case <-b.publisher.PublishAsyncComplete():
-			case <-time.After(b.cfg.PublishTimeout):
+			case <-time.After(closeGrace):
 			}
 		}
 		b.notices.add(busClosed, "")
@@ -119,8 +119,8 @@ func (b *Bus) Close() error {
 }
 
 // dial makes the connection, once.
-func (b *Bus) dial(ctx context.Context) error {
-	nc, js, err := b.cfg.dial(ctx, b.handlers()...)
+func (b *Bus) dial(context.Context) error {
+	nc, js, err := b.cfg.dial(b.handlers()...)
 	if err != nil {
 		if isFinal(err) {
 			return final{err}
@@ -163,12 +163,17 @@ func (b *Bus) handlers() []nats.Option {
 	log := b.cfg.Logger
 	return []nats.Option{
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			b.notices.forget() // here, before the next connection can be refused anything
 			b.down(err)
-			log.Warn().Err(err).Msg("disconnected from nats")
+			select {
+			case <-b.closed: // by Close: nothing to warn of
+			default:
+				log.Warn().Err(err).Msg("disconnected from nats")
+			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			b.up()
-			log.Info().Str("server", nc.ConnectedUrlRedacted()).Msg("reconnected to nats")
+			log.Info().Str("server", nc.ConnectedAddr()).Msg("reconnected to nats")
 		}),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
 			b.down(err)
@@ -200,25 +205,18 @@ func (b *Bus) down(err error) {
 	if b.downSince.IsZero() {
 		b.downSince = time.Now()
 	}
-	if err != nil || b.downCause == nil {
-		b.downCause = firstError(err, nats.ErrDisconnected)
+	switch {
+	case err != nil:
+		b.downCause = err
+	case b.downCause == nil:
+		b.downCause = nats.ErrDisconnected
 	}
 }
 
 func (b *Bus) up() {
-	b.notices.replyDenied.Store(nil)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.downSince, b.downCause = time.Time{}, nil
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // final marks an error that no retry can mend.
@@ -226,18 +224,24 @@ type final struct{ error }
 
 func (f final) Unwrap() error { return f.error }
 
-// retry repeats fn, with jitter, until it succeeds, its error is final or ctx
-// ends, and returns its last error.
-func retry(ctx context.Context, fn func(context.Context) error) error {
+// retry repeats fn, with jitter, until it succeeds, its error is final, or the
+// time or ctx ends; it returns fn's last error.
+func retry(ctx context.Context, within time.Duration, fn func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	for {
-		err := fn(ctx)
+		err := fn(bounded)
 		if err == nil || errors.As(err, new(final)) {
 			return err
 		}
 		select {
-		case <-ctx.Done():
-			return err
 		case <-time.After(dialPause + rand.N(dialPause)): //nolint:gosec // jitter
+			continue
+		case <-bounded.Done():
 		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		}
+		return err
 	}
 }

@@ -1,9 +1,6 @@
 package bus
 
 import (
-	"context"
-	"time"
-
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/natscontext"
@@ -14,16 +11,12 @@ type newJetStream func(*nats.Conn, ...jetstream.JetStreamOpt) (jetstream.JetStre
 
 // dial connects once. It also returns how to make JetStream clients, which a
 // context of the nats CLI may send to another domain.
-func (c Config) dial(ctx context.Context, handlers ...nats.Option) (*nats.Conn, newJetStream, error) {
-	timeout := dialTimeout
-	if deadline, ok := ctx.Deadline(); ok {
-		timeout = max(time.Millisecond, min(timeout, time.Until(deadline)))
-	}
+func (c Config) dial(handlers ...nats.Option) (*nats.Conn, newJetStream, error) {
 	opts, err := c.options()
 	if err != nil {
 		return nil, nil, final{err}
 	}
-	opts = append(append(opts, handlers...), nats.Timeout(timeout))
+	opts = append(opts, handlers...)
 	if c.Context == "" {
 		nc, err := nats.Connect("", opts...)
 		return nc, jetstream.New, err
@@ -51,10 +44,12 @@ func jetStreamOf(s natscontext.Settings) newJetStream {
 func (c Config) options() ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.Name(c.Name),
+		nats.Timeout(dialTimeout),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
 		nats.ReconnectJitter(reconnectJitter, reconnectJitter),
 		nats.IgnoreAuthErrorAbort(),
+		nats.PermissionErrOnSubscribe(true),
 	}
 	if urls := c.urls(); len(urls) > 0 {
 		opts = append(opts, func(o *nats.Options) error {
@@ -64,6 +59,9 @@ func (c Config) options() ([]nats.Option, error) {
 	}
 	if c.InProcess != nil {
 		opts = append(opts, nats.InProcessServer(c.InProcess))
+	}
+	if c.InboxPrefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(c.InboxPrefix))
 	}
 	login, err := c.login()
 	if err != nil {

@@ -29,13 +29,11 @@ func (e *connectError) Error() string { return e.text }
 
 func (e *connectError) Unwrap() []error { return []error{ErrConnect, e.cause} }
 
-// connectError says what was wrong, where, and what to do.
-func (c Config) connectError(err error) error {
-	what := explainDial(err)
-	if what == "" {
-		what = c.redact(err.Error())
-	}
-	return &connectError{text: fmt.Sprintf("%s to %s: %s", ErrConnect.Error(), c.where(), what), cause: err}
+// connectError says where, what was wrong and what to do: the explanation, or
+// the cause's own text when there is none.
+func (c Config) connectError(explanation string, cause error) error {
+	text := fmt.Sprintf("%s to %s: %s", ErrConnect.Error(), c.where(), firstOf(explanation, c.redact(cause.Error())))
+	return &connectError{text: text, cause: cause}
 }
 
 // explainDial words the common causes, "" for the others.
@@ -106,20 +104,17 @@ func isAny(err error, targets ...error) bool {
 	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
-// jetStreamError says why a server that accepts the connection is of no use.
-func (c Config) jetStreamError(where string, err error) error {
-	var what string
+// explainJetStream says why a server that accepts the connection is of no use.
+func explainJetStream(err error) string {
 	switch {
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled):
-		what = "JetStream is not enabled: start the server with -js, or with a jetstream block in its configuration"
+		return "JetStream is not enabled: start the server with -js, or with a jetstream block in its configuration"
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		what = "JetStream is not enabled for this account: enable it in the account's configuration"
+		return "JetStream is not enabled for this account: enable it in the account's configuration"
 	case errors.Is(err, context.DeadlineExceeded):
-		what = "JetStream does not answer: does the cluster have a leader?"
-	default:
-		what = c.redact(err.Error())
+		return "JetStream does not answer: does the cluster have a leader?"
 	}
-	return &connectError{text: fmt.Sprintf("%s to %s: %s", ErrConnect.Error(), where, what), cause: err}
+	return ""
 }
 
 // where names the servers, without logins.

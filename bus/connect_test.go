@@ -2,17 +2,9 @@ package bus_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -74,7 +66,7 @@ func TestB112_wrong_login_is_told_at_once_without_the_secret(t *testing.T) {
 		"password in URL": {URL: "nats://order:" + secret + "@" + host},
 		"token":           {URL: s.URL(), Token: secret},
 		"token in URL":    {URL: "nats://" + secret + "@" + host},
-				"nothing":         {URL: s.URL()},
+		"nothing":         {URL: s.URL()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -151,7 +143,7 @@ func TestB112_a_password_rotated_while_running_turns_health_red_until_it_is_rest
 		URL: s.URL(), User: "order", Password: secret, PublishTimeout: time.Second,
 		Names: bus.Names{Prefix: bustest.Prefix()},
 	})
-	bustest.Provision(t, b)
+	bustest.Provision(t, b, bus.TopologyConfig{})
 	if err := b.Health(); err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +205,11 @@ func TestConnectGivesUpWithAClearError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = silent.Close() })
+	t.Cleanup(func() {
+		if err := silent.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	down := bustest.StartServer(t, bustest.ServerConfig{})
 	down.Stop(t)
 	plain := bustest.StartServer(t, bustest.ServerConfig{Tune: func(o *server.Options) { o.JetStream = false }})
@@ -237,10 +233,12 @@ func TestConnectGivesUpWithAClearError(t *testing.T) {
 		"certificate broken":  {bus.Config{TLSCert: empty, TLSKey: empty}, []string{"TLS certificate " + empty}},
 		"key missing":         {bus.Config{TLSCert: empty}, []string{"TLSCert and TLSKey"}},
 		"two logins":          {bus.Config{Token: "t", User: "u", Password: secret}, []string{"User and Token"}},
-		"password alone":      {bus.Config{Password: secret}, []string{"without User"}},
+		"password alone":      {bus.Config{Password: secret}, []string{"a password without a user"}},
 		"unknown context":     {bus.Config{Context: "no-such-context"}, []string{"no-such-context"}},
 		"bad prefix":          {bus.Config{Names: bus.Names{Prefix: "A b"}}, []string{"prefix"}},
-		"negative":            {bus.Config{Wait: -1}, []string{"Wait is negative"}},
+		"negative":            {bus.Config{Wait: -1}, []string{"negative Wait"}},
+		"credentials broken":  {bus.Config{Creds: empty}, []string{"credentials file " + empty, "user JWT"}},
+		"inbox prefix":        {bus.Config{InboxPrefix: "_INBOX.*"}, []string{"InboxPrefix"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -307,8 +305,9 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	began := time.Now()
-	if b, err := bus.Connect(ctx, bus.Config{URL: "nats://127.0.0.1:1", Wait: time.Minute}); err == nil {
-		t.Fatal("connected", b.Close())
+	_, err := bus.Connect(ctx, bus.Config{URL: "nats://127.0.0.1:1", Wait: time.Minute})
+	if !errors.Is(err, bus.ErrConnect) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
 	}
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("took %s", took)
@@ -343,83 +342,4 @@ func writeFile(t *testing.T, name string, body []byte) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// authority signs certificates for tests.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-type certificate struct {
-	der []byte
-	key *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, IsCA: true,
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-	}
-	c := sign(t, template, nil)
-	cert, err := x509.ParseCertificate(c.der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &authority{cert: cert, key: c.key}
-}
-
-func (a *authority) issue(t *testing.T, validFor time.Duration) *certificate {
-	t.Helper()
-	return sign(t, &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "test"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		NotBefore:   time.Now().Add(-12 * time.Hour), NotAfter: time.Now().Add(validFor),
-	}, a)
-}
-
-func sign(t *testing.T, template *x509.Certificate, by *authority) *certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if by == nil {
-		by = &authority{cert: template, key: key}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, &key.PublicKey, by.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &certificate{der: der, key: key}
-}
-
-func (a *authority) file(t *testing.T) string {
-	t.Helper()
-	return writeFile(t, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
-}
-
-func (c *certificate) files(t *testing.T) (cert, key string) {
-	t.Helper()
-	der, err := x509.MarshalECPrivateKey(c.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return writeFile(t, "cert.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.der})),
-		writeFile(t, "key.pem", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
-}
-
-// serverTLS makes a server present c and want client certificates of ca.
-func serverTLS(ca *authority, c *certificate) *tls.Config {
-	pool := x509.NewCertPool()
-	pool.AddCert(ca.cert)
-	return &tls.Config{
-		MinVersion:   tls.VersionTLS12,
-		Certificates: []tls.Certificate{{Certificate: [][]byte{c.der}, PrivateKey: c.key}},
-		ClientAuth:   tls.RequireAndVerifyClientCert,
-		ClientCAs:    pool,
-	}
 }

@@ -33,17 +33,19 @@ type noticeKind int
 
 const (
 	deniedPublish noticeKind = iota
-	deniedReply              // a subscription beneath the inbox prefix
+	deniedAcks               // the subscription for acknowledgements
+	deniedReplies            // the subscription for answers of the API
 	busClosed
+	noticeKinds
 )
 
 // notices is the list's writing end.
 type notices struct {
 	mu   sync.Mutex // one writer at a time
 	last atomic.Pointer[notice]
-	// replyDenied is the inbox subscription refused on this connection. The
-	// server says it once; later publishes would wait for acks in vain.
-	replyDenied atomic.Pointer[string]
+	// standing are the inboxes refused on this connection, by kind. The server
+	// says it once, while everybody who comes later would wait in vain.
+	standing [noticeKinds]atomic.Pointer[notice]
 }
 
 func newNotices() *notices {
@@ -58,8 +60,26 @@ func (n *notices) add(kind noticeKind, subject string) {
 	node := n.last.Load()
 	node.kind, node.subject = kind, subject
 	node.next = &notice{ready: make(chan struct{})}
+	if kind == deniedAcks || kind == deniedReplies {
+		n.standing[kind].Store(node)
+	}
 	n.last.Store(node.next)
 	close(node.ready)
+}
+
+// inbox returns the refusal of an inbox on this connection, or nil.
+func (n *notices) inbox(kind noticeKind) error {
+	if node := n.standing[kind].Load(); node != nil {
+		return node.fault("", kind)
+	}
+	return nil
+}
+
+// forget is for the end of a connection: on the next one everything is asked anew.
+func (n *notices) forget() {
+	for i := range n.standing {
+		n.standing[i].Store(nil)
+	}
 }
 
 // violation is the server's text: Permissions Violation for Publish to "subject".
@@ -76,45 +96,52 @@ func (n *notices) noteViolation(err error, inboxPrefix string) bool {
 		return false
 	}
 	subject, err := strconv.Unquote(parts[2])
-	switch {
-	case err != nil:
+	if err != nil {
 		return false
-	case strings.EqualFold(parts[1], "publish"):
+	}
+	if strings.EqualFold(parts[1], "publish") {
 		n.add(deniedPublish, subject)
 		return true
-	case strings.HasPrefix(subject, inboxPrefix):
-		n.replyDenied.Store(&subject)
-		n.add(deniedReply, subject)
-		return true
 	}
-	return false
+	// The client has two inboxes of its own, PREFIX.<token>.*; others, such as
+	// a consumer's, are the business of whoever subscribed to them.
+	rest, inbox := strings.CutPrefix(subject, inboxPrefix)
+	token, own := strings.CutSuffix(rest, ".*")
+	if !inbox || !own || strings.Contains(token, ".") {
+		return false
+	}
+	if len(token) == ackTokenLen {
+		n.add(deniedAcks, subject)
+	} else {
+		n.add(deniedReplies, subject)
+	}
+	return true
 }
 
-// fault says what a notice means for a message on subject: nil if nothing.
-func (n *notice) fault(subject string) error {
-	switch n.kind {
-	case deniedPublish:
-		if n.subject == subject {
-			return fmt.Errorf("%w for %s: grant this user publish on it", ErrDenied, subject)
-		}
-	case deniedReply:
-		return replyFault(n.subject)
-	case busClosed:
+// ackTokenLen is the length of the token that the client's JetStream publisher
+// makes; the one for requests is longer.
+const ackTokenLen = 6
+
+// fault says what a notice means for a message on subject whose answer comes
+// to the given kind of inbox: nil if nothing.
+func (n *notice) fault(subject string, inbox noticeKind) error {
+	switch {
+	case n.kind == busClosed:
 		return ErrClosed
+	case n.kind == deniedPublish && n.subject == subject:
+		return fmt.Errorf("%w for %s: grant this user publish on it", ErrDenied, subject)
+	case n.kind == inbox:
+		return fmt.Errorf("%w for subscription %s: grant this user subscribe on it, or no answer can arrive", ErrDenied, n.subject)
 	}
 	return nil
-}
-
-func replyFault(inbox string) error {
-	return fmt.Errorf("%w for subscription %s: grant this user subscribe on it, or no acknowledgement can arrive", ErrDenied, inbox)
 }
 
 // call runs one JetStream API call and ends it at once, with an error matching
 // [ErrDenied], when the server refuses the call's subject. api is the subject
 // without the API prefix, as in "STREAM.INFO.EVENTS".
 func (b *Bus) call(ctx context.Context, api string, fn func(context.Context) error) error {
-	if inbox := b.notices.replyDenied.Load(); inbox != nil {
-		return replyFault(*inbox)
+	if err := b.notices.inbox(deniedReplies); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	from := b.notices.last.Load()
@@ -127,11 +154,11 @@ func (b *Bus) call(ctx context.Context, api string, fn func(context.Context) err
 				return
 			case <-n.ready:
 			}
-			subject := n.subject
-			if !strings.HasSuffix(subject, ".API."+api) {
-				subject = api
+			subject := api
+			if strings.HasSuffix(n.subject, ".API."+api) { // after whatever prefix
+				subject = n.subject
 			}
-			if err := n.fault(subject); err != nil {
+			if err := n.fault(subject, deniedReplies); err != nil {
 				cancel(err)
 				return
 			}

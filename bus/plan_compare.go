@@ -76,7 +76,7 @@ func (c *comparison) unusable() {
 		c.refuse("allow_msg_counter", "true", "false", "it stores counters only: "+elsewhere)
 	}
 	if c.have.PersistMode != c.want.PersistMode {
-		c.refuse("persist_mode", c.have.PersistMode.String(), c.want.PersistMode.String(), "the server cannot change it, and acknowledged messages could be lost: copy the messages to a new stream")
+		c.refuse("persist_mode", lower(c.have.PersistMode), lower(c.want.PersistMode), "the server cannot change it, and acknowledged messages could be lost: copy the messages to a new stream")
 	}
 	if len(c.have.Sources) > 0 && c.want.AllowMsgSchedules {
 		c.refuse("sources", fmt.Sprintf("%d", len(c.have.Sources)), "none", "the server allows no scheduled messages in a stream with sources: remove them")
@@ -112,26 +112,28 @@ func missingSubjects(have, want jetstream.StreamConfig) []string {
 }
 
 // discard makes a full stream refuse rather than evict where that is wanted.
-// The other way round the stricter setting is kept.
+// The other way round the stricter setting is kept if it can be.
 func (c *comparison) discard() {
 	if c.have.DiscardNewPerSubject && !c.want.DiscardNewPerSubject {
 		c.next.DiscardNewPerSubject = false
 		c.safe("discard_new_per_subject", "true", "false")
 	}
-	if c.have.Discard == c.want.Discard {
-		return
+	have, want := c.have.Discard, c.want.Discard
+	switch {
+	case have == want:
+	case want == jetstream.DiscardNew:
+		c.next.Discard = want
+		c.safe("discard", lower(have), lower(want))
+	case c.want.AllowMsgSchedules:
+		c.refuse("discard", lower(have), lower(want), "the server allows no scheduled messages with it, and changing it lets a full stream evict old messages: do it by hand if that is what you want")
+	default:
+		c.keep("discard", lower(have), lower(want), "a full stream refuses messages instead of evicting old ones")
 	}
-	if c.want.Discard == jetstream.DiscardNew {
-		c.next.Discard = jetstream.DiscardNew
-		c.safe("discard", c.have.Discard.String(), c.want.Discard.String())
-		return
-	}
-	c.keep("discard", c.have.Discard.String(), c.want.Discard.String(), "a full stream refuses messages instead of losing old ones")
 }
 
 func (c *comparison) fixed(setting string, have, want fmt.Stringer, why string) {
 	if have != want {
-		c.refuse(setting, have.String(), want.String(), why)
+		c.refuse(setting, lower(have), lower(want), why)
 	}
 }
 
@@ -195,6 +197,9 @@ func (c *comparison) keep(setting, have, want, why string) {
 func (c *comparison) refuse(setting, have, want, why string) {
 	c.changes = append(c.changes, Change{Setting: setting, Have: have, Want: want, Why: why})
 }
+
+// lower writes a setting as the server's own JSON does.
+func lower(v fmt.Stringer) string { return strings.TrimPrefix(strings.ToLower(v.String()), "discard") }
 
 func show[T number](v T) string {
 	if d, ok := any(v).(time.Duration); ok {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -102,6 +103,9 @@ func (b *Bus) refuseOverlaps(ctx context.Context, step *Step, subject string) er
 	}
 	for _, other := range others {
 		have, err := b.streamConfig(ctx, other)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue // deleted meanwhile
+		}
 		if err != nil {
 			return err
 		}
@@ -240,7 +244,7 @@ func apiFault(err error) error {
 	switch {
 	case errors.Is(err, ErrDenied), errors.Is(err, ErrClosed):
 		return err
-	case errors.As(err, &api) && api.Code < 500:
+	case errors.As(err, &api) && api.Code != http.StatusServiceUnavailable:
 		return fmt.Errorf("%w: %w", ErrTopology, err)
 	default:
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)

@@ -2,9 +2,7 @@ package bus
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -92,11 +90,11 @@ func (b *Bus) PublishAsync(ctx context.Context, e Event) (*Pending, error) {
 // acknowledgement. While MaxPending publishes are in flight it blocks until
 // one ends or ctx does. The message must not be changed before Wait returns,
 // and has no reply subject. Errors match [ErrTooLarge], [ErrInvalidName] (the
-// subject), [ErrUnavailable] or [ErrClosed].
+// subject or reply subject), [ErrDenied], [ErrUnavailable] or [ErrClosed].
 func (b *Bus) Send(ctx context.Context, m *nats.Msg) (*Pending, error) {
 	p := &Pending{subject: m.Subject, from: b.notices.last.Load()}
-	if inbox := b.notices.replyDenied.Load(); inbox != nil {
-		return nil, p.wrap(replyFault(*inbox))
+	if err := b.notices.inbox(deniedAcks); err != nil {
+		return nil, p.wrap(err)
 	}
 	select {
 	case b.window <- struct{}{}:
@@ -173,7 +171,7 @@ func (p *Pending) refuse(err error) {
 // notice ends a publish that n concerns, unless its answer is there as well:
 // the notice may be about another message to the same subject.
 func (p *Pending) notice(n *notice) {
-	fault := n.fault(p.subject)
+	fault := n.fault(p.subject, deniedAcks)
 	if fault == nil {
 		return
 	}
@@ -188,55 +186,3 @@ func (p *Pending) notice(n *notice) {
 }
 
 func (p *Pending) wrap(err error) error { return fmt.Errorf("bus: publish %s: %w", p.subject, err) }
-
-// The server's error codes that publishers are told apart by.
-const (
-	codeInsufficientResources = 10023
-	codeMemoryExceeded        = 10028
-	codeStorageExceeded       = 10047
-	codeStoreFailed           = 10077
-	codeWrongLastMsgID        = 10070
-)
-
-// publishFault gives an error of the client or the server its sentinel.
-func publishFault(err error) error {
-	var api *jetstream.APIError
-	switch {
-	case errors.As(err, &api):
-		return fmt.Errorf("%w: %w", apiSentinel(api), err)
-	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
-		return ErrNoStream
-	case errors.Is(err, nats.ErrMaxPayload):
-		return fmt.Errorf("%w: more than the server's max_payload", ErrTooLarge)
-	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionDraining):
-		return ErrClosed
-	case errors.Is(err, nats.ErrBadSubject):
-		return fmt.Errorf("%w: not a subject", ErrInvalidName)
-	case errors.Is(err, jetstream.ErrInvalidJSAck):
-		return fmt.Errorf("%w: answered by something that is not a stream", ErrNoStream)
-	default:
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-}
-
-func apiSentinel(api *jetstream.APIError) error {
-	switch api.ErrorCode {
-	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant, codeWrongLastMsgID:
-		return ErrConflict
-	case jetstream.JSErrCodeStreamMessageExceedsMaximum:
-		return ErrTooLarge
-	case codeStorageExceeded, codeMemoryExceeded, codeInsufficientResources:
-		return ErrStreamFull
-	case codeStoreFailed: // one code for all that the store can say
-		switch {
-		case strings.Contains(api.Description, "maximum"), strings.Contains(api.Description, "no space left"):
-			return ErrStreamFull
-		case strings.Contains(api.Description, "too large"):
-			return ErrTooLarge
-		}
-	}
-	if api.Code >= 500 {
-		return ErrUnavailable
-	}
-	return ErrRefused
-}

@@ -1,0 +1,56 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/internal/embedded"
+)
+
+// A service connects, provisions what it needs, and publishes. Publishing the
+// same event again is recognised.
+func ExampleConnect() {
+	ctx := context.Background()
+	server, err := embedded.Start(embedded.Config{NoListen: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	b, err := bus.Connect(ctx, bus.Config{Source: "/shop/orders", InProcess: server})
+	if err != nil {
+		log.Fatal(err)
+	}
+	plan, err := b.Provision(ctx, b.Topology(bus.TopologyConfig{}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(plan)
+
+	type placed struct {
+		Total int64 `json:"total"`
+	}
+	e, err := b.Seal(bus.Define[placed]("order.placed.v1").New("ord-7f3a", placed{Total: 2500}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		receipt, err := b.Publish(ctx, e)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%+v\n", receipt)
+	}
+	if err := errors.Join(b.Close(), server.Stop()); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// create  EVENTS
+	// create  DLQ
+	// create  KV_dedup
+	// create  KV_sagas
+	// create  KV_contracts
+	// {Stream:EVENTS Sequence:1 Duplicate:false}
+	// {Stream:EVENTS Sequence:1 Duplicate:true}
+}

@@ -1,0 +1,64 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The server's error codes that publishers are told apart by.
+const (
+	codeInsufficientResources = 10023
+	codeMemoryExceeded        = 10028
+	codeStorageExceeded       = 10047
+	codeStoreFailed           = 10077
+	codeWrongLastMsgID        = 10070
+)
+
+// publishFault gives an error of the client or the server its sentinel.
+func publishFault(err error) error {
+	var api *jetstream.APIError
+	switch {
+	case errors.As(err, &api):
+		return fmt.Errorf("%w: %w", apiSentinel(api), err)
+	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
+		return ErrNoStream
+	case errors.Is(err, nats.ErrMaxPayload):
+		return fmt.Errorf("%w: more than the server's max_payload", ErrTooLarge)
+	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionDraining):
+		return ErrClosed
+	case errors.Is(err, nats.ErrBadSubject):
+		return fmt.Errorf("%w: not a subject", ErrInvalidName)
+	case errors.Is(err, jetstream.ErrAsyncPublishReplySubjectSet):
+		return fmt.Errorf("%w: the message has a reply subject", ErrInvalidName)
+	case errors.Is(err, jetstream.ErrInvalidJSAck):
+		return fmt.Errorf("%w: answered by something that is not a stream", ErrNoStream)
+	default:
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+}
+
+func apiSentinel(api *jetstream.APIError) error {
+	switch api.ErrorCode {
+	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant, codeWrongLastMsgID:
+		return ErrConflict
+	case jetstream.JSErrCodeStreamMessageExceedsMaximum:
+		return ErrTooLarge
+	case codeStorageExceeded, codeMemoryExceeded, codeInsufficientResources:
+		return ErrStreamFull
+	case codeStoreFailed: // one code for all that the store can say
+		switch {
+		case strings.Contains(api.Description, "maximum"), strings.Contains(api.Description, "no space left"):
+			return ErrStreamFull
+		case strings.Contains(api.Description, "too large"):
+			return ErrTooLarge
+		}
+	}
+	if api.Code >= 500 {
+		return ErrUnavailable
+	}
+	return ErrRefused
+}

@@ -1,0 +1,92 @@
+package order
+
+import (
+	"fmt"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/services/events"
+)
+
+// The decisions are pure: an order and what has happened give the order's new
+// state and what follows. A state that stays as it is means that the event
+// comes too late, or again under another id, and nothing follows from it.
+
+// onCaptured: the order is paid. While it is being cancelled, the refund is on its way.
+func onCaptured(o Order, p events.Captured) (Order, []bus.Draft, error) {
+	switch o.Status {
+	case "":
+		return o, nil, unknown("payment captured", p.OrderID)
+	case Placed:
+		o.Status = Paid
+	case Paid, Cancelling, Confirmed, Cancelled:
+	}
+	return o, nil, nil
+}
+
+// onReserved confirms the order, also one whose payment is still to be heard
+// of: inventory reserves for paid orders only. An order that is being cancelled
+// is not confirmed any more: inventory will be told to release.
+func onReserved(o Order, p events.Reserved) (Order, []bus.Draft, error) {
+	switch o.Status {
+	case "":
+		return o, nil, unknown("inventory reserved", p.OrderID)
+	case Placed, Paid:
+		o.Status = Confirmed
+		return o, []bus.Draft{events.OrderConfirmed.New(o.key(), events.Confirmed{OrderID: o.ID, Total: o.money()})}, nil
+	case Cancelling, Confirmed, Cancelled:
+	}
+	return o, nil, nil
+}
+
+// onDeclined cancels the order.
+func onDeclined(o Order, p events.Declined) (Order, []bus.Draft, error) {
+	if o.Status == "" {
+		return o, nil, unknown("payment declined", p.OrderID)
+	}
+	next, drafts := cancelled(o, "payment declined: "+p.Reason)
+	return next, drafts, nil
+}
+
+// onRefunded cancels the order: nothing is left to be undone.
+func onRefunded(o Order, p events.Refunded) (Order, []bus.Draft, error) {
+	if o.Status == "" {
+		return o, nil, unknown("payment refunded", p.OrderID)
+	}
+	reason := "refunded"
+	if o.Status == Cancelling {
+		reason = "cancelled by customer"
+	}
+	next, drafts := cancelled(o, reason)
+	return next, drafts, nil
+}
+
+func cancelled(o Order, reason string) (Order, []bus.Draft) {
+	switch o.Status {
+	case Placed, Paid, Cancelling:
+		o.Status, o.Reason = Cancelled, reason
+		return o, []bus.Draft{events.OrderCancelled.New(o.key(), events.Cancelled{OrderID: o.ID, Reason: reason})}
+	default:
+		return o, nil
+	}
+}
+
+// onCancel decides on the customer's wish. Repeating it is fine until the
+// order is final; then the error matches errFinal.
+func onCancel(o Order) (Order, error) {
+	switch o.Status {
+	case "":
+		return o, errNotFound
+	case Placed, Paid:
+		o.Status = Cancelling
+	case Cancelling:
+	case Confirmed, Cancelled:
+		return o, fmt.Errorf("%w: %s", errFinal, o.Status)
+	}
+	return o, nil
+}
+
+// unknown is a transient error: the record may be late, and if it never comes
+// the event must not vanish, as money may have moved.
+func unknown(what, id string) error {
+	return fmt.Errorf("order: %s for %w %s", what, ErrUnknownOrder, id)
+}

@@ -1,0 +1,153 @@
+package order
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/services/events"
+)
+
+// requestTimeout bounds what one request waits for the store and the bus.
+const requestTimeout = 10 * time.Second
+
+// accepted is the answer to POST /orders and POST /orders/{id}/cancel. It says
+// what the request has done, so repeating the request repeats the answer.
+type accepted struct {
+	OrderID string `json:"order_id"`
+	Status  Status `json:"status"`
+}
+
+// view is the answer to GET /orders/{id}.
+type view struct {
+	OrderID    string        `json:"order_id"`
+	Status     Status        `json:"status"`
+	CustomerID string        `json:"customer_id"`
+	Currency   string        `json:"currency"`
+	Total      int64         `json:"total"` // minor units
+	Items      []events.Item `json:"items"`
+	Reason     string        `json:"reason,omitempty"`
+}
+
+func (s *Service) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /orders", s.postOrder)
+	mux.HandleFunc("GET /orders/{id}", s.getOrder)
+	mux.HandleFunc("POST /orders/{id}/cancel", s.postCancel)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, "alive") })
+	mux.HandleFunc("GET /readyz", s.getReady)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}))
+	return problems(mux)
+}
+
+func (s *Service) postOrder(w http.ResponseWriter, r *http.Request) {
+	o, p := readOrder(w, r)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+	defer cancel()
+	if err := s.place(ctx, o); err != nil {
+		s.fail(w, err)
+		return
+	}
+	w.Header().Set("Location", "/orders/"+o.ID)
+	writeJSON(w, http.StatusAccepted, bus.ContentTypeJSON, accepted{OrderID: o.ID, Status: Placed})
+}
+
+func (s *Service) getOrder(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+	defer cancel()
+	st, err := s.store()
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	o, _, err := st.Get(ctx, bus.Key(r.PathValue("id")))
+	if err == nil && o.Status == "" {
+		err = errNotFound
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, bus.ContentTypeJSON, view{
+		OrderID: o.ID, Status: o.Status, CustomerID: o.CustomerID, Currency: o.Currency, Total: o.Total, Items: o.Items, Reason: o.Reason,
+	})
+}
+
+func (s *Service) postCancel(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+	defer cancel()
+	id := r.PathValue("id")
+	if err := s.cancel(ctx, bus.Key(id)); err != nil {
+		s.fail(w, err)
+		return
+	}
+	writeJSON(w, http.StatusAccepted, bus.ContentTypeJSON, accepted{OrderID: id, Status: Cancelling})
+}
+
+func (s *Service) getReady(w http.ResponseWriter, _ *http.Request) {
+	if err := s.Health(); err != nil {
+		unavailable(err.Error()).write(w)
+		return
+	}
+	writeStatus(w, "ready")
+}
+
+func writeStatus(w http.ResponseWriter, status string) {
+	writeJSON(w, http.StatusOK, bus.ContentTypeJSON, map[string]string{"status": status})
+}
+
+// fail answers with the problem that an error is. The client's mistakes are
+// not logged.
+func (s *Service) fail(w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, errNotFound):
+		newProblem(http.StatusNotFound, "not-found", "There is no such order.").write(w)
+	case errors.Is(err, errKeyReused):
+		newProblem(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another request.").write(w)
+	case errors.Is(err, errFinal):
+		newProblem(http.StatusConflict, "final", "The order is confirmed or cancelled already.").write(w)
+	case errors.Is(err, bus.ErrDecode):
+		s.log.Error().Err(err).Msg("order record is unreadable")
+		newProblem(http.StatusInternalServerError, "internal", "The order's record is unreadable.").write(w)
+	default:
+		s.log.Warn().Err(err).Msg("request not carried out")
+		unavailable("The order service cannot reach its store now. Send the same request again.").write(w)
+	}
+}
+
+// problems answers as a problem document what the mux would refuse as text.
+func problems(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refusal, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		refused := &refusedResponse{header: http.Header{}}
+		refusal.ServeHTTP(refused, r)
+		if refused.status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", refused.header.Get("Allow"))
+			newProblem(refused.status, "method-not-allowed", "This resource does not have the method "+r.Method+".").write(w)
+			return
+		}
+		newProblem(http.StatusNotFound, "not-found", "There is no such resource.").write(w)
+	})
+}
+
+// refusedResponse keeps the status and header of a response and drops its text.
+type refusedResponse struct {
+	header http.Header
+	status int
+}
+
+func (r *refusedResponse) Header() http.Header         { return r.header }
+func (r *refusedResponse) WriteHeader(status int)      { r.status = status }
+func (r *refusedResponse) Write(b []byte) (int, error) { return len(b), nil }

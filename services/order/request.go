@@ -1,0 +1,135 @@
+package order
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/services/events"
+)
+
+// Limits of a request, in bytes.
+const (
+	maxBody       = 64 << 10
+	maxKey        = 255
+	maxCustomerID = 128
+)
+
+// placeRequest is the body of POST /orders.
+type placeRequest struct {
+	CustomerID string        `json:"customer_id"`
+	Currency   string        `json:"currency"`
+	Items      []events.Item `json:"items"`
+}
+
+// price is the catalogue: minor units in any currency.
+func price(sku string) (int64, bool) {
+	switch sku {
+	case "widget":
+		return 2500, true
+	case "gadget":
+		return 9950, true
+	case "anvil":
+		return 125000, true
+	case "unicorn":
+		return 999900, true
+	default:
+		return 0, false
+	}
+}
+
+// readOrder makes an order of a request, or says what is wrong with it.
+func readOrder(w http.ResponseWriter, r *http.Request) (Order, *problem) {
+	keys := r.Header.Values("Idempotency-Key")
+	if len(keys) != 1 || keys[0] == "" || len(keys[0]) > maxKey {
+		return Order{}, badRequest(fmt.Sprintf("One Idempotency-Key header of 1 to %d characters is required.", maxKey))
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return Order{}, newProblem(http.StatusRequestEntityTooLarge, "too-large", fmt.Sprintf("The body exceeds %d bytes.", tooLarge.Limit))
+	}
+	if err != nil {
+		return Order{}, badRequest("The body could not be read.")
+	}
+	request, refusal := decode(body)
+	if refusal != nil {
+		return Order{}, refusal
+	}
+	o, errs := request.order()
+	if len(errs) > 0 {
+		return Order{}, invalid(errs)
+	}
+	if o.Request, err = bus.ContentID(json.RawMessage(body)); err != nil {
+		return Order{}, badRequest("The body repeats a member.")
+	}
+	// encoding/json overlooks the case of names; here they have one spelling.
+	if id, err := bus.ContentID(request); err != nil || id != o.Request {
+		return Order{}, badRequest("The members are customer_id, currency and items, of an item sku and quantity, spelt like this.")
+	}
+	o.ID, o.Status = idOf(keys[0]), Placed
+	return o, nil
+}
+
+// decode reads exactly one JSON object with no members that it does not know.
+func decode(body []byte) (r placeRequest, p *problem) {
+	if !utf8.Valid(body) {
+		return r, badRequest("The body is not UTF-8.")
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		return r, badRequest("The body is not an order in JSON: " + err.Error())
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return r, badRequest("Something follows the JSON object.")
+	}
+	return r, nil
+}
+
+// order checks the request and totals it.
+func (r placeRequest) order() (Order, []fieldError) {
+	var errs []fieldError
+	fail := func(pointer, format string, args ...any) {
+		errs = append(errs, fieldError{Pointer: "#/" + pointer, Detail: fmt.Sprintf(format, args...)})
+	}
+	if r.CustomerID == "" || len(r.CustomerID) > maxCustomerID {
+		fail("customer_id", "must have 1 to %d bytes", maxCustomerID)
+	}
+	if !events.ValidCurrency(r.Currency) {
+		fail("currency", "must be three capital letters")
+	}
+	if len(r.Items) == 0 || len(r.Items) > events.MaxItems {
+		fail("items", "must be 1 to %d", events.MaxItems)
+		return Order{}, errs
+	}
+	total := events.Money{Currency: r.Currency}
+	seen := map[string]bool{}
+	for i, item := range r.Items {
+		each, known := price(item.SKU)
+		if !known {
+			fail(fmt.Sprintf("items/%d/sku", i), "is not in the catalogue")
+		}
+		if seen[item.SKU] {
+			fail(fmt.Sprintf("items/%d/sku", i), "stands twice")
+		}
+		seen[item.SKU] = true
+		if item.Quantity < 1 || item.Quantity > events.MaxQuantity {
+			fail(fmt.Sprintf("items/%d/quantity", i), "must be 1 to %d", events.MaxQuantity)
+			continue
+		}
+		line, ok := events.Money{Amount: each, Currency: r.Currency}.Times(item.Quantity)
+		if ok {
+			total, ok = total.Plus(line)
+		}
+		if !ok {
+			fail("items", "total is too large")
+			return Order{}, errs
+		}
+	}
+	return Order{CustomerID: r.CustomerID, Currency: r.Currency, Total: total.Amount, Items: r.Items}, errs
+}
