@@ -27,6 +27,7 @@ func ExampleHandle() {
 	})
 
 	test := func(t testing.TB) {
+		t.Helper()
 		event := bustest.Event(t, placed.New("ord-7f3a", order{Amount: 2500}))
 		out, err := bustest.Handle(context.Background(), registry, "payment", event)
 		if err != nil {

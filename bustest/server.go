@@ -1,6 +1,7 @@
 package bustest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -9,8 +10,10 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/internal/embedded"
 )
 
@@ -140,6 +143,8 @@ func StartCluster(tb testing.TB, n int) []*TestServer {
 }
 
 // shared is the test binary's one server.
+//
+//nolint:gochecknoglobals // it is made by the first test that asks and ends after the last
 var shared struct {
 	sync.Mutex
 	server *TestServer
@@ -156,9 +161,24 @@ func Server(tb testing.TB) *TestServer {
 		if err := s.start(); err != nil {
 			tb.Fatalf("bustest: %v", err)
 		}
+		if err := keepStreams(tb.Context(), s); err != nil {
+			tb.Fatalf("bustest: %v", errors.Join(err, s.stop()))
+		}
 		shared.server = s
 	}
 	return shared.server
+}
+
+// keepStreams makes a stream that stays. With the last stream of an account
+// the server deletes the directory of streams, while another test may be about
+// to make a stream in it.
+func keepStreams(ctx context.Context, s *TestServer) error {
+	b, err := bus.Connect(ctx, bus.Config{InProcess: s})
+	if err != nil {
+		return err
+	}
+	_, err = b.JetStream().CreateStream(ctx, jetstream.StreamConfig{Name: "bustest", Subjects: []string{"bustest"}})
+	return errors.Join(err, b.Close())
 }
 
 // serverLeaks are goroutines that nats-server itself leaves behind when it

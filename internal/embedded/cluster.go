@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// StartCluster starts n servers as one cluster and waits until it has a
-// JetStream leader. The servers are named after cfg.Name with a number, and
+// StartCluster starts n servers as one cluster and waits until its JetStream
+// leader can place streams on all of them. The servers are named after cfg.Name with a number, and
 // keep their data in directories of these names under cfg.StoreDir.
 // Each is started again, after a Stop, with Start and its [Server.Config].
 func StartCluster(n int, cfg Config) ([]*Server, error) {
@@ -31,9 +31,9 @@ func StartCluster(n int, cfg Config) ([]*Server, error) {
 		}
 		servers = append(servers, s)
 	}
-	for deadline := time.Now().Add(readyTimeout); !slices.ContainsFunc(servers, (*Server).leads); {
+	for deadline := time.Now().Add(readyTimeout); !slices.ContainsFunc(servers, func(s *Server) bool { return s.leads(n) }); {
 		if time.Now().After(deadline) {
-			return nil, errors.Join(fmt.Errorf("%w: cluster: no leader after %s", ErrStart, readyTimeout), stopAll(servers))
+			return nil, errors.Join(fmt.Errorf("%w: cluster: no leader of all members after %s", ErrStart, readyTimeout), stopAll(servers))
 		}
 		<-time.After(readyStep)
 	}
@@ -59,21 +59,27 @@ func (c Config) member(i int, ports []int) Config {
 	return m
 }
 
-func (s *Server) leads() bool { return s.ns.JetStreamIsLeader() }
+// leads reports whether s is the leader and knows n members.
+func (s *Server) leads(n int) bool { return len(s.ns.JetStreamClusterPeers()) == n }
 
 // freePorts finds n free ports. Another process could take one before the
 // server does, which then fails to start.
 func freePorts(host string, n int) ([]int, error) {
 	var ports []int
+	var listeners []net.Listener // open until the end, so that the ports differ
 	for range n {
 		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // all at the end, so that the ports differ
+		listeners = append(listeners, l)
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
-	return ports, nil
+	var errs []error
+	for _, l := range listeners {
+		errs = append(errs, l.Close())
+	}
+	return ports, errors.Join(errs...)
 }
 
 func stopAll(servers []*Server) error {

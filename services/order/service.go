@@ -83,6 +83,9 @@ func (s *Service) Registry() *consumer.Registry { return s.registry }
 // Stats returns the consumer's counts.
 func (s *Service) Stats() consumer.Stats { return s.consumer.Stats() }
 
+// Metrics are the service's metrics.
+func (s *Service) Metrics() prometheus.Gatherer { return s.metrics }
+
 // Handler returns the HTTP interface. It answers 503 until Run has opened the bucket.
 func (s *Service) Handler() http.Handler { return s.handler }
 
