@@ -1,0 +1,207 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/dedup"
+)
+
+// Consumer runs a registry's handlers on the events of a stream.
+type Consumer struct {
+	bus      *bus.Bus
+	registry *Registry
+	cfg      Config
+	ledger   dedup.Ledger
+	log      zerolog.Logger
+	host     string
+	random   func() float64
+
+	lanes    *lanes
+	flight   *flight
+	slots    *slots
+	suspects *suspects
+	budget   *budget
+	health   *health
+	metrics  *metrics
+
+	started atomic.Bool
+	stopped chan struct{}  // closed when nothing new may start
+	running sync.WaitGroup // one for each lane at work
+}
+
+// New checks configuration and registrations and joins all problems in one
+// error matching [ErrConfig]. It does no I/O and starts nothing.
+func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
+	cfg = cfg.withDefaults()
+	if err := errors.Join(cfg.validate(), r.validate()); err != nil {
+		return nil, err
+	}
+	ledger := cfg.Ledger
+	if ledger == nil {
+		kv, err := dedup.NewKV(b, dedup.Config{Logger: cfg.Logger})
+		if err != nil {
+			return nil, fmt.Errorf("consumer: %s: %w", cfg.Name, err)
+		}
+		ledger = kv
+	}
+	stopped := make(chan struct{})
+	c := &Consumer{
+		bus: b, registry: r, cfg: cfg, ledger: ledger,
+		log:  cfg.Logger.With().Str(keyConsumer, string(cfg.Name)).Logger(),
+		host: hostname(), random: rand.Float64,
+		lanes: newLanes(), flight: newFlight(), slots: newSlots(cfg.Concurrency, stopped),
+		suspects: newSuspects(), budget: newBudget(cfg.InFlight), stopped: stopped,
+		health: &health{fade: max(2*cfg.Lease, minFade)},
+	}
+	var err error
+	if c.metrics, err = newMetrics(c, cfg.Metrics); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Run consumes until ctx ends, then stops in this order: no more pulls; what
+// waits is given back, its attempt unspent; running handlers get the grace
+// period, are then cancelled and given back likewise; the connection is
+// flushed. It returns nil after a clean stop, an error matching [ErrConfig] at
+// once when stream or ledger cannot keep what the configuration promises, and
+// [ErrAbandoned] when handlers ignored their cancellation. Outages are not
+// errors: Run reports them by [Consumer.Health] and resumes by itself. It can
+// be called once.
+func (c *Consumer) Run(ctx context.Context) error {
+	if c.started.Swap(true) {
+		return fmt.Errorf("%w: Run called twice", ErrConfig)
+	}
+	if err := c.prepare(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped before it began
+		}
+		return err
+	}
+	work, cancelWork := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancelWork(nil)
+
+	beats, stopBeats := context.WithCancel(context.WithoutCancel(ctx))
+	var heart sync.WaitGroup
+	heart.Go(func() { c.heartbeat(beats) })
+	defer heart.Wait()
+	defer stopBeats()
+
+	var pullers sync.WaitGroup
+	for _, s := range c.sources() {
+		pullers.Go(func() { c.pull(ctx, work, s) })
+	}
+	<-ctx.Done()
+	close(c.stopped)
+	for _, d := range c.lanes.empty() {
+		c.finish(d, c.giveBack(d, Released, 0))
+	}
+	pullers.Wait()
+	return c.drain(cancelWork)
+}
+
+// drain waits for the running handlers, first patiently, then cancelling.
+func (c *Consumer) drain(cancel context.CancelCauseFunc) error {
+	idle := make(chan struct{})
+	go func() {
+		c.running.Wait()
+		close(idle)
+	}()
+	flush := func() error {
+		if err := c.bus.Conn().FlushTimeout(time.Second); err != nil && !c.bus.Conn().IsClosed() {
+			return fmt.Errorf("consumer: %s: flush: %w", c.cfg.Name, err)
+		}
+		return nil
+	}
+	select {
+	case <-idle:
+		return flush()
+	case <-time.After(c.cfg.Grace):
+	}
+	cancel(errShutdown)
+	select {
+	case <-idle:
+		return flush()
+	case <-time.After(cancelGrace):
+		return fmt.Errorf("%w: %s: %d events", ErrAbandoned, c.cfg.Name, c.flight.size())
+	}
+}
+
+// cancelGrace is how long a cancelled handler has to return before Run gives
+// up waiting for it.
+const cancelGrace = 5 * time.Second
+
+// Health returns nil while the consumer makes progress, else an error matching
+// [ErrUnhealthy] that joins what is wrong. It turns nil again by itself.
+func (c *Consumer) Health() error {
+	if err := c.bus.Health(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnhealthy, err)
+	}
+	return errors.Join(c.health.err(time.Now()), c.flight.err())
+}
+
+// dispatch takes a message from the server into its lane.
+func (c *Consumer) dispatch(work context.Context, m *nats.Msg, own bool) {
+	d, err := newDelivery(c, m, own)
+	if err != nil {
+		c.budget.release(1)
+		c.log.Error().Err(err).Msg("delivery without metadata ignored")
+		return
+	}
+	c.flight.add(d)
+	select {
+	case <-c.stopped:
+		c.finish(d, c.giveBack(d, Released, 0))
+		return
+	default:
+	}
+	run, back := c.lanes.enter(d, time.Now())
+	switch {
+	case run:
+		c.running.Go(func() { c.runLane(work, d) })
+	case back > 0:
+		c.finish(d, c.giveBack(d, Released, back))
+	}
+}
+
+// runLane processes d and what is queued behind it, one after another.
+func (c *Consumer) runLane(work context.Context, d *delivery) {
+	for d != nil {
+		f := c.process(work, d)
+		c.suspects.leave(d)
+		c.finish(d, f)
+		next, back, delay := c.lanes.leave(d, f.again, time.Now())
+		for _, follower := range back {
+			c.finish(follower, c.giveBack(follower, Released, delay))
+		}
+		d = next
+	}
+}
+
+// finish ends this process's hold on a delivery.
+func (c *Consumer) finish(d *delivery, f fate) {
+	c.flight.remove(d)
+	c.budget.release(1)
+	c.metrics.count(f.outcome)
+}
+
+// watchRetries turns the consumer unhealthy while deliveries that wait for
+// their retry use up what the server allows to be unacknowledged.
+func (c *Consumer) watchRetries() {
+	if n := c.lanes.waits(); n >= c.cfg.MaxAckPending {
+		c.health.set("retries", fmt.Errorf("%w: %d events wait for their retry, MaxAckPending is %d: nothing else is delivered until one is due",
+			errClogged, n, c.cfg.MaxAckPending))
+		return
+	}
+	c.health.clear("retries")
+}

@@ -1,0 +1,108 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/farandole/farandole/bus"
+)
+
+var testPolicy = RetryPolicy{MaxAttempts: 4, BaseDelay: 100 * time.Millisecond, MaxDelay: time.Second}
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	plain := errors.New("connection refused")
+	for name, tt := range map[string]struct {
+		err      error
+		failures int
+		want     verdict
+	}{
+		"first failure is retried":                {plain, 1, verdict{action: retry, delay: 50 * time.Millisecond}},
+		"second failure waits longer":             {plain, 2, verdict{action: retry, delay: 100 * time.Millisecond}},
+		"last failure but one":                    {plain, 3, verdict{action: retry, delay: 200 * time.Millisecond}},
+		"last attempt":                            {plain, 4, verdict{action: park, reason: bus.ReasonExhausted}},
+		"more failures than the maximum":          {plain, 9, verdict{action: park, reason: bus.ReasonExhausted}},
+		"panic":                                   {&panicError{value: "boom"}, 1, verdict{action: retry, delay: 50 * time.Millisecond}},
+		"timeout":                                 {fmt.Errorf("%w: %w", ErrTimeout, plain), 1, verdict{action: retry, delay: 50 * time.Millisecond}},
+		"permanent":                               {Permanent(plain), 1, verdict{action: park, reason: bus.ReasonPermanent}},
+		"permanent inside another error":          {fmt.Errorf("charge: %w", Permanent(plain)), 1, verdict{action: park, reason: bus.ReasonPermanent}},
+		"permanent at the last attempt":           {Permanent(plain), 4, verdict{action: park, reason: bus.ReasonPermanent}},
+		"undecodable":                             {withOutcome(undecodable, plain, 0), 1, verdict{action: park, reason: bus.ReasonDecode}},
+		"expired":                                 {withOutcome(expired, plain, 0), 1, verdict{action: park, reason: bus.ReasonExpired}},
+		"retry after":                             {RetryAfter(plain, time.Minute), 1, verdict{action: retry, delay: time.Minute}},
+		"retry after a negative time":             {RetryAfter(plain, -time.Minute), 1, verdict{action: retry}},
+		"retry after spends attempts":             {RetryAfter(plain, time.Minute), 4, verdict{action: park, reason: bus.ReasonExhausted}},
+		"the outer of two wishes counts":          {Permanent(RetryAfter(plain, time.Minute)), 1, verdict{action: park, reason: bus.ReasonPermanent}},
+		"the outer of two wishes counts, swapped": {RetryAfter(Permanent(plain), time.Minute), 1, verdict{action: retry, delay: time.Minute}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := decide(tt.err, tt.failures, testPolicy, 0.5); got != tt.want {
+				t.Errorf("decide = %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestWishesOfNilAreNil(t *testing.T) {
+	t.Parallel()
+	if err := Permanent(nil); err != nil {
+		t.Errorf("Permanent(nil) = %v", err)
+	}
+	if err := RetryAfter(nil, time.Second); err != nil {
+		t.Errorf("RetryAfter(nil) = %v", err)
+	}
+}
+
+func TestB35_delay_stays_within_its_bounds_at_any_attempt(t *testing.T) {
+	t.Parallel()
+	attempts := []int{1 << 31, math.MaxInt}
+	for n := range 201 {
+		attempts = append(attempts, n)
+	}
+	for _, p := range []RetryPolicy{
+		{BaseDelay: 200 * time.Millisecond, MaxDelay: 30 * time.Second},
+		{BaseDelay: 1, MaxDelay: math.MaxInt64},
+		{BaseDelay: time.Second, MaxDelay: time.Second},
+		{BaseDelay: 3, MaxDelay: 4},
+		// Refused by validate; the function must survive them all the same.
+		{BaseDelay: 0, MaxDelay: time.Second},
+		{BaseDelay: time.Minute, MaxDelay: time.Second},
+	} {
+		ceiling := func(n int) float64 {
+			return min(float64(p.MaxDelay), float64(p.BaseDelay)*math.Pow(2, float64(n)))
+		}
+		for _, n := range attempts {
+			if got := backoff(p, n, 0); got != 0 {
+				t.Errorf("%+v attempt %d: lowest delay is %v, want 0", p, n, got)
+			}
+			top := backoff(p, n, math.Nextafter(1, 0))
+			if top < 0 || top > p.MaxDelay || float64(top) > ceiling(n)+1 {
+				t.Errorf("%+v attempt %d: highest delay is %v, want within [0, %v]", p, n, top, time.Duration(ceiling(n)))
+			}
+			if p.BaseDelay > 0 && p.BaseDelay <= p.MaxDelay && float64(top) < 0.99*ceiling(n)-1 {
+				t.Errorf("%+v attempt %d: highest delay is %v, want about %v", p, n, top, time.Duration(ceiling(n)))
+			}
+		}
+	}
+}
+
+func TestB35_delays_spread_over_the_whole_interval_at_the_cap(t *testing.T) {
+	t.Parallel()
+	p := RetryPolicy{BaseDelay: 500 * time.Millisecond, MaxDelay: 5 * time.Second}
+	random := rand.New(rand.NewPCG(1, 2))
+	var tenths [10]int
+	for range 1000 {
+		d := backoff(p, 10, random.Float64())
+		tenths[int(10*d/(p.MaxDelay+1))]++
+	}
+	for i, n := range tenths {
+		if n < 50 {
+			t.Errorf("%d of 1,000 delays fall in tenth %d of the interval, want about 100", n, i)
+		}
+	}
+}

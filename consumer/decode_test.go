@@ -1,0 +1,235 @@
+package consumer_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dedup/deduptest"
+)
+
+// wire is a message as a foreign producer writes it.
+type wire struct {
+	header nats.Header
+	body   string
+}
+
+// binary has the attributes of a legal event, changed by edits: pairs of
+// header and value; an empty value removes the header.
+func binary(edits ...string) wire {
+	h := nats.Header{
+		"ce-specversion": {"1.0"}, "ce-id": {"A"}, "ce-source": {"/shop"}, "ce-type": {"order.placed.v1"},
+	}
+	for i := 0; i < len(edits); i += 2 {
+		if edits[i+1] == "" {
+			delete(h, edits[i])
+		} else {
+			h[edits[i]] = append(h[edits[i]][:0:0], edits[i+1])
+		}
+	}
+	return wire{h, `{"amount":1}`}
+}
+
+const envelope = `{"specversion":"1.0","id":"A","source":"/shop","type":"order.placed.v1","datacontenttype":"application/json","data":{"amount":1}}`
+
+func structured(body string) wire {
+	return wire{nats.Header{"Content-Type": {"application/cloudevents+json"}}, body}
+}
+
+// envelopeWith replaces a part of the envelope.
+func envelopeWith(from, to string) wire { return structured(strings.Replace(envelope, from, to, 1)) }
+
+// TestForeignMessages injects what others write: each message is handled as
+// the event it means, or becomes exactly one dead letter that says why.
+func TestForeignMessages(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("[", 10000) + strings.Repeat("]", 10000)
+	both := func(name string, values ...string) wire {
+		w := binary()
+		w.header[name] = values
+		return w
+	}
+	for name, tt := range map[string]struct {
+		message wire
+		refused string // what the letter says; "" when the event is handled
+		check   func(t *testing.T, e bus.Event)
+	}{
+		"B02 double encoding":      {binary("ce-subject", "100%2525"), "", wantSubject("100%25")},
+		"B02 not UTF-8":            {binary("ce-subject", "%FF"), "subject", nil},
+		"B02 overlong":             {binary("ce-subject", "%C0%AF"), "subject", nil},
+		"B02 surrogate":            {binary("ce-subject", "%ED%A0%80"), "subject", nil},
+		"B02 truncated":            {binary("ce-subject", "%4"), "", wantSubject("%4")},
+		"B02 not hex":              {binary("ce-subject", "%zz"), "", wantSubject("%zz")},
+		"B02 line end":             {binary("ce-subject", "%0D%0ANats-Msg-Id:%20x"), "subject", nil},
+		"B04 structured":           {wire{nats.Header{"Content-Type": {"application/cloudevents+json; charset=UTF-8"}}, envelope}, "", nil},
+		"B04 structured, odd case": {wire{nats.Header{"content-type": {"APPLICATION/CLOUDEVENTS+JSON"}}, envelope}, "", nil},
+		"B04 binary":               {binary("ce-datacontenttype", "application/json"), "", nil},
+		"B04 binary, content-type": {binary("content-type", "application/json"), "", nil},
+		"B04 stray id":             {wire{nats.Header{"Content-Type": {"application/cloudevents+json"}, "ce-id": {"WRONG"}}, envelope}, "", nil},
+		"B04 no headers":           {wire{nil, envelope}, "", nil},
+		"B04 nothing":              {wire{nil, "hello"}, "not a CloudEvent", nil},
+		"B05 batch": {
+			wire{nats.Header{"Content-Type": {"application/cloudevents-batch+json"}}, "[" + envelope + "," + envelope + "]"},
+			"batch is not supported", nil,
+		},
+		"B05 array":                    {structured("[" + envelope + "]"), "batch is not supported", nil},
+		"B05 empty array":              {structured("[]"), "batch is not supported", nil},
+		"B07 illegal name, binary":     {binary("ce-fc-code-checksum", "x"), "", nil},
+		"B07 illegal name, structured": {envelopeWith(`"id"`, `"fc-code-checksum":"x","id"`), "", nil},
+		"B08 upper case":               {binary("ce-id", "", "CE-ID", "A"), "", nil},
+		"B08 ambiguous":                {binary("Ce-Id", "B"), "id: repeated", nil},
+		"B08 repeated, different":      {both("ce-id", "A", "B"), "id: repeated", nil},
+		"B08 repeated, the same":       {both("ce-id", "A", "A"), "", nil},
+		"B10 nanoseconds, offset":      {binary("ce-time", "2026-03-01T10:00:00.123456789+05:30"), "", wantTime("2026-03-01T10:00:00.123456789+05:30")},
+		"B10 lower case":               {binary("ce-time", "2026-03-01t10:00:00z"), "", wantTime("2026-03-01T10:00:00Z")},
+		"B10 space":                    {binary("ce-time", "2026-03-01 10:00:00Z"), "time", nil},
+		"B10 no zone":                  {binary("ce-time", "2026-03-01T10:00:00"), "time", nil},
+		"B10 GMT":                      {binary("ce-time", "2026-03-01T10:00:00GMT"), "time", nil},
+		"B10 30 February":              {binary("ce-time", "2026-02-30T00:00:00Z"), "time", nil},
+		"B10 seconds":                  {binary("ce-time", "1719999999"), "time", nil},
+		"B10 empty":                    {both("ce-time", ""), "time", nil},
+		"B14 not UTF-8":                {envelopeWith(`"A"`, "\"A\xff\""), "UTF-8", nil},
+		"B14 byte order mark":          {structured("\xef\xbb\xbf" + envelope), "body", nil},
+		"B14 NUL":                      {envelopeWith(`"id"`, `"subject":"a\u0000b","id"`), "subject", nil},
+		"B14 repeated member":          {envelopeWith(`"id":"A"`, `"id":"A","id":"B"`), "repeated", nil},
+		"B14 deep nesting":             {structured(deep), "body", nil},
+		"B14 deep data":                {envelopeWith(`{"amount":1}`, deep), "body", nil},
+		"no id":                        {binary("ce-id", ""), "id: missing", nil},
+		"type of another shape":        {binary("ce-type", "com.example.someevent"), "invalid event type", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSystem(t)
+			seen := make(chan bus.Event, 16)
+			p := s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+				seen <- e
+				return consumer.Step{}, nil
+			}), nil)
+			sequence := s.inject(tt.message.header, tt.message.body)
+			bustest.Eventually(t, soon, func() bool { st := p.Stats(); return st.Handled+st.Parked > 0 })
+			s.settled("payment")
+			if st := p.Stats(); st.Retried+st.Released+st.Duplicate > 0 {
+				t.Errorf("stats = %+v, want one delivery", st)
+			}
+			if tt.refused == "" {
+				if len(s.letters()) != 0 {
+					t.Fatalf("dead-lettered: %s", s.letter().Error)
+				}
+				e := <-seen
+				if e.ID() != "A" || e.Source() != "/shop" || string(e.Data()) != `{"amount":1}` {
+					t.Errorf("the handler saw\n%s", e)
+				}
+				if tt.check != nil {
+					tt.check(t, e)
+				}
+				return
+			}
+			l := s.letter()
+			if l.Reason != bus.ReasonDecode || l.Class == "" || !strings.Contains(l.Error, tt.refused) {
+				t.Errorf("letter says %s, class %s: %s; want a decode error about %s", l.Reason, l.Class, l.Error, tt.refused)
+			}
+			if string(l.Data) != tt.message.body {
+				t.Errorf("letter has %d bytes of data, want the message's %d unchanged", len(l.Data), len(tt.message.body))
+			}
+			if l.Origin.Sequence != sequence || len(seen) > 0 {
+				t.Errorf("letter is of message %d, want %d; %d handler runs, want none", l.Origin.Sequence, sequence, len(seen))
+			}
+		})
+	}
+}
+
+func wantSubject(want string) func(*testing.T, bus.Event) {
+	return func(t *testing.T, e bus.Event) {
+		t.Helper()
+		if e.Subject() != want {
+			t.Errorf("subject is %q, want %q", e.Subject(), want)
+		}
+	}
+}
+
+func wantTime(want string) func(*testing.T, bus.Event) {
+	return func(t *testing.T, e bus.Event) {
+		t.Helper()
+		at, err := time.Parse(time.RFC3339Nano, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, offset := at.Zone()
+		_, got := e.Time().Zone()
+		if !e.Time().Equal(at) || got != offset {
+			t.Errorf("time is %v, want %v", e.Time(), at)
+		}
+	}
+}
+
+func TestB10_time_keeps_offset_and_nanoseconds_through_a_replay(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	var runs tally
+	seen := make(chan bus.Event, 16)
+	s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+		seen <- e
+		if runs.add(e.ID()) == 1 {
+			return consumer.Step{}, consumer.Permanent(errFlaky)
+		}
+		return consumer.Step{}, nil
+	}), nil)
+	at := "2026-03-01T10:00:00.123456789+05:30"
+	w := binary("ce-time", at)
+	s.inject(w.header, w.body)
+	s.letter()
+	s.replayAll()
+	for range 2 {
+		wantTime(at)(t, <-seen)
+	}
+}
+
+// TestB17_message_without_id_is_one_letter_however_often_it_comes: its identity
+// is its place in the stream, which redeliveries share.
+func TestB17_message_without_id_is_one_letter_however_often_it_comes(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	w := binary("ce-id", "")
+	sequence := s.inject(w.header, w.body)
+	var faulty *deduptest.FaultyLedger
+	p := s.start(config(), counting(new(tally)), func(_ *process, l dedup.Ledger) dedup.Ledger {
+		faulty = deduptest.Faulty(l,
+			deduptest.Fault{Method: deduptest.Claim, Call: 1, When: deduptest.Before},
+			deduptest.Fault{Method: deduptest.Claim, Call: 2, When: deduptest.Before},
+			deduptest.Fault{Method: deduptest.Claim, Call: 3, When: deduptest.Before})
+		return faulty
+	})
+	bustest.Eventually(t, soon, func() bool { return p.Stats().Released == 3 })
+	l := s.letter()
+	s.settled("payment")
+	key := bus.KeyOfMessage(s.bus.Names().EventsStream(), sequence)
+	if l.EventKey != key || l.EventID != "" || l.Origin.Sequence != sequence {
+		t.Errorf("letter is of key %s, id %q, message %d; want %s, none, %d", l.EventKey, l.EventID, l.Origin.Sequence, key, sequence)
+	}
+	if m := s.mark("payment", key); m.State != "parked" {
+		t.Errorf("mark is %s, want parked", m.State)
+	}
+}
+
+// TestUndecodableMessageIsReplayedUnderItsOwnName: the redrive is stored
+// elsewhere and yet the same event.
+func TestUndecodableMessageIsReplayedUnderItsOwnName(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	p := s.start(config(), counting(new(tally)), nil)
+	s.inject(nil, "not an event")
+	first := s.letter()
+	s.replayAll()
+	bustest.Eventually(t, soon, func() bool { return p.Stats().Parked == 2 })
+	s.settled("payment")
+	if l := s.letter(); l.EventKey != first.EventKey || l.Count != 2 || string(l.Data) != "not an event" {
+		t.Errorf("letter is of %s, parked %d times; want %s, twice", l.EventKey, l.Count, first.EventKey)
+	}
+}

@@ -1,0 +1,41 @@
+// Package consumer runs a service's handlers on the events of a stream, each
+// event taking effect once.
+//
+// # Role
+//
+// A [Registry] holds handlers by event type. A [Consumer] pulls the types'
+// subjects, and what is replayed for it from the dead letters, through one
+// durable at the server, and takes each message on the journey of process.go:
+// decode, claim it in the ledger, handle, make what follows durable together
+// with the done mark, acknowledge. What fails is retried with full jitter, and
+// dead-lettered with its story when it cannot or must not be tried again.
+//
+// # Lifecycle
+//
+// Register handlers with [Handle], make a consumer with [New], which does no
+// I/O, and call [Consumer.Run] once: it blocks until its context ends and has
+// then drained. [Consumer.Health] says whether it makes progress meanwhile.
+//
+// # Guarantees
+//
+//   - The step of an event (its emitted events, or its dead letter) takes
+//     effect once for each consumer name, over redelivery, copies stored twice,
+//     crashes, restarts, replays and a durable that is created anew, for as
+//     long as the ledger's retention.
+//   - A message is acknowledged only when it has taken effect, or lies in the
+//     dead letters. Nothing is dropped.
+//   - Within one process, events of one key run one after another in stream
+//     order, and an event that waits for its retry holds its key, not the others.
+//   - A graceful stop spends no attempt. A crash spends none either, but is
+//     counted: after MaxCrashes of them the event is dead-lettered unrun.
+//   - Without ledger, stream or dead-letter stream nothing is handled and
+//     nothing lost: the consumer is unhealthy and resumes by itself.
+//
+// # Not guaranteed
+//
+//   - That a handler runs once. It may run again after a failure, a crash or a
+//     lost lease; effects outside NATS need an idempotency key.
+//   - Order across replicas of a service, and between a replayed event and
+//     later ones: handlers check versions or states.
+//   - Anything about events older than the retention that are delivered again.
+package consumer

@@ -1,0 +1,74 @@
+package consumer
+
+import (
+	"errors"
+	"time"
+)
+
+var (
+	// ErrConfig is returned by New when a setting or registration is wrong,
+	// and by Run when it contradicts the stream or the ledger.
+	ErrConfig = errors.New("consumer: configuration")
+	// ErrUnhealthy is matched by what Health returns while the consumer cannot make progress.
+	ErrUnhealthy = errors.New("consumer: unhealthy")
+	// ErrPanic is matched by the error of a handler that panicked.
+	ErrPanic = errors.New("consumer: handler panicked")
+	// ErrTimeout is matched by the error of a handler that outran its timeout.
+	ErrTimeout = errors.New("consumer: handler timeout")
+	// ErrAbandoned is returned by Run when handlers ignored their cancellation.
+	ErrAbandoned = errors.New("consumer: handlers did not return")
+
+	// errShutdown is why handlers are cancelled at the end of the grace period.
+	errShutdown = errors.New("consumer: shutting down")
+	// errStuck is reported while handlers do not return although they were cancelled.
+	errStuck = errors.New("consumer: handlers ignore their cancellation")
+	// errUnbound is why a durable is bound again: it does not answer.
+	errUnbound = errors.New("consumer: durable does not answer")
+	// errClogged is reported while waiting retries fill MaxAckPending.
+	errClogged = errors.New("consumer: clogged by retries")
+	// errExpired is why an event is dead-lettered whose expirytime has passed.
+	errExpired = errors.New("consumer: event expired")
+	// errCrashLoop is why an event is dead-lettered that was running whenever the process died.
+	errCrashLoop = errors.New("consumer: process died while the handler ran")
+	// errHeartbeat is why a handler is cancelled whose lease could not be renewed.
+	errHeartbeat = errors.New("consumer: heartbeat failed")
+)
+
+// Skip is returned by a handler that has looked at the event and wants nothing
+// to follow from it: it is marked done and counted as skipped.
+var Skip = errors.New("consumer: skipped") //nolint:gochecknoglobals,revive,staticcheck // an outcome that reads as a verb: return consumer.Step{}, consumer.Skip
+
+// Permanent marks err as not worth another attempt: the event is dead-lettered
+// at once with reason "permanent". Permanent(nil) is nil.
+func Permanent(err error) error { return withOutcome(permanent, err, 0) }
+
+// RetryAfter asks for the next attempt after d instead of the policy's delay,
+// as a dependency's Retry-After would. It spends an attempt. RetryAfter(nil, d) is nil.
+func RetryAfter(err error, d time.Duration) error { return withOutcome(retryAfter, err, d) }
+
+// outcome is a wish for what becomes of a failed event.
+type outcome int
+
+const (
+	permanent outcome = iota + 1
+	retryAfter
+	undecodable
+	expired
+)
+
+// outcomeError carries such a wish with the error.
+type outcomeError struct {
+	outcome outcome
+	err     error
+	after   time.Duration
+}
+
+func (e *outcomeError) Error() string { return e.err.Error() }
+func (e *outcomeError) Unwrap() error { return e.err }
+
+func withOutcome(o outcome, err error, after time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &outcomeError{outcome: o, err: err, after: after}
+}

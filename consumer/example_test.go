@@ -1,0 +1,69 @@
+package consumer_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/internal/embedded"
+)
+
+// A service: one handler and a Run. The handler returns what follows from the
+// event; the consumer makes it durable, once.
+func Example() {
+	srv, err := embedded.Start(embedded.Config{NoListen: true}) // in production: bus.Config.URL
+	if err != nil {
+		panic(err)
+	}
+	defer srv.Stop() //nolint:errcheck // an example
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	b, err := bus.Connect(ctx, bus.Config{InProcess: srv, Source: "/shop"})
+	if err != nil {
+		panic(err)
+	}
+	defer b.Close() //nolint:errcheck // an example
+	if _, err := b.Provision(ctx, b.Topology(bus.TopologyConfig{})); err != nil {
+		panic(err)
+	}
+
+	type order struct {
+		Total int64 `json:"total"`
+	}
+	placed := bus.Define[order]("order.placed.v1")
+	captured := bus.Define[order]("payment.captured.v1")
+
+	registry := consumer.NewRegistry()
+	consumer.Handle(registry, placed, func(_ context.Context, e bus.Event, o order) (consumer.Step, error) {
+		fmt.Println("charging", o.Total, "for", bus.PartitionKey(e))
+		return consumer.Emit(captured.New(bus.PartitionKey(e), o)), nil
+	})
+	consumer.Handle(registry, captured, func(_ context.Context, e bus.Event, o order) (consumer.Step, error) {
+		fmt.Println("charged", o.Total, "because of", bus.Extension(e, bus.ExtCausation))
+		stop() // an example ends; a service runs until it is told to stop
+		return consumer.Step{}, nil
+	})
+	payment, err := consumer.New(b, registry, consumer.Config{Name: "payment"})
+	if err != nil {
+		panic(err)
+	}
+
+	draft := placed.New("ord-7f3a", order{Total: 2500})
+	draft.ID = "evt-1"
+	e, err := b.Seal(draft)
+	if err != nil {
+		panic(err)
+	}
+	for range 3 { // publishing again changes nothing
+		if _, err := b.Publish(ctx, e); err != nil {
+			panic(err)
+		}
+	}
+	if err := payment.Run(ctx); err != nil {
+		panic(err)
+	}
+	// Output:
+	// charging 2500 for ord-7f3a
+	// charged 2500 because of evt-1
+}

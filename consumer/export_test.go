@@ -1,0 +1,19 @@
+package consumer
+
+// FreeBudget is how many more deliveries c would hold; all of its InFlight
+// once everything is settled.
+func FreeBudget(c *Consumer) int {
+	c.budget.mu.Lock()
+	defer c.budget.mu.Unlock()
+	return c.budget.free
+}
+
+// Lanes is how many keys c keeps an order for.
+func Lanes(c *Consumer) int {
+	c.lanes.mu.Lock()
+	defer c.lanes.mu.Unlock()
+	return len(c.lanes.byKey)
+}
+
+// SetRandom fixes the jitter of c, which does not run yet.
+func SetRandom(c *Consumer, random float64) { c.random = func() float64 { return random } }

@@ -1,0 +1,368 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dlq"
+)
+
+// The tests of this file prove the crash-gap table of DESIGN.md, one a gap: a
+// process dies between two steps, and a fresh one finishes.
+
+var errCrashed = errors.New("the process is dead")
+
+// tapped lets a test come between the steps of a ledger.
+type tapped struct {
+	dedup.Ledger
+	onClaim    func(do func() error) error
+	onComplete func(out []*nats.Msg, do func() error) error
+	onRelease  func(do func() error) error
+	onPark     func(letter *nats.Msg, do func() error) error
+}
+
+func (l *tapped) Claim(ctx context.Context, r dedup.Request) (c *dedup.Claim, err error) {
+	do := func() error {
+		c, err = l.Ledger.Claim(ctx, r)
+		return err
+	}
+	if l.onClaim != nil {
+		return c, l.onClaim(do)
+	}
+	return c, do()
+}
+
+func (l *tapped) Complete(ctx context.Context, c *dedup.Claim, out []*nats.Msg) error {
+	do := func() error { return l.Ledger.Complete(ctx, c, out) }
+	if l.onComplete != nil {
+		return l.onComplete(out, do)
+	}
+	return do()
+}
+
+func (l *tapped) Release(ctx context.Context, c *dedup.Claim, failure *bus.Attempt) error {
+	do := func() error { return l.Ledger.Release(ctx, c, failure) }
+	if l.onRelease != nil {
+		return l.onRelease(do)
+	}
+	return do()
+}
+
+func (l *tapped) Park(ctx context.Context, c *dedup.Claim, failure *bus.Attempt, letter *nats.Msg) error {
+	do := func() error { return l.Ledger.Park(ctx, c, failure, letter) }
+	if l.onPark != nil {
+		return l.onPark(letter, do)
+	}
+	return do()
+}
+
+// gap is one event of which the first process dies.
+type gap struct {
+	*system
+	event bus.Event
+	runs  tally
+	fails bool
+	cfg   consumer.Config
+
+	dies sync.Once
+	dead chan struct{}
+}
+
+// newGap stores the event; fails says whether its handler fails whenever it runs.
+func newGap(t *testing.T, fails bool) *gap {
+	t.Helper()
+	g := &gap{system: newSystem(t), fails: fails, cfg: config(), dead: make(chan struct{})}
+	g.cfg.Lease, g.cfg.HandlerTimeout = time.Second, time.Second
+	g.event = g.publish(draft("o-1"))[0]
+	return g
+}
+
+// die kills p.
+func (g *gap) die(p *process) {
+	p.crash()
+	g.dies.Do(func() { close(g.dead) })
+}
+
+// crash kills p. Whoever is about to do the next step gets the error.
+func (g *gap) crash(p *process) error {
+	g.die(p)
+	return errCrashed
+}
+
+// handler is what both processes run; the first one, p, dies after it if told so.
+func (g *gap) handler(dies func()) *consumer.Registry {
+	return handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+		g.runs.add(e.ID())
+		dies()
+		if g.fails {
+			return consumer.Step{}, errFlaky
+		}
+		return pay(e), nil
+	})
+}
+
+// first runs the process that dies, and returns when it has.
+func (g *gap) first(tap func(p *process) *tapped) {
+	g.tb.Helper()
+	g.start(g.cfg, g.handler(func() {}), func(p *process, l dedup.Ledger) dedup.Ledger {
+		tapped := tap(p)
+		tapped.Ledger = l
+		return tapped
+	})
+	<-g.dead
+}
+
+// dieHandling runs a process that dies when its handler has done its work.
+func (g *gap) dieHandling() {
+	g.tb.Helper()
+	p := new(*process)
+	*p = g.prepare(g.cfg, g.handler(func() { g.die(*p) }), nil)
+	(*p).run()
+	g.tb.Cleanup(func() {
+		if err := (*p).stop(); err != nil {
+			g.tb.Error(err)
+		}
+	})
+	<-g.dead
+}
+
+// finish runs a fresh process until nothing is left to do.
+func (g *gap) finish() *process {
+	g.tb.Helper()
+	p := g.start(g.cfg, g.handler(func() {}), nil)
+	g.settled(g.cfg.Name)
+	return p
+}
+
+// wantDone checks that the event has taken effect once.
+func (g *gap) wantDone(runs, crashes int) {
+	g.tb.Helper()
+	if n := g.runs.of("o-1"); n != runs {
+		g.tb.Errorf("the handler ran %d times, want %d", n, runs)
+	}
+	out := g.stored(paid.Type())
+	if len(out) != 1 {
+		g.tb.Fatalf("%d events were emitted, want 1", len(out))
+	}
+	if want := consumer.DerivedIdentity(g.cfg.Name, g.event, 0).ID; out[0].ID() != want {
+		g.tb.Errorf("the emitted event is %s, want %s", out[0].ID(), want)
+	}
+	if n := len(g.letters()); n != 0 {
+		g.tb.Errorf("%d dead letters, want none", n)
+	}
+	m := g.mark(g.cfg.Name, bus.EventKeyOf(g.event))
+	if m.State != "done" || m.Crashes != crashes || m.Failures != 0 {
+		g.tb.Errorf("mark is %s after %d crashes and %d failures, want done after %d and none", m.State, m.Crashes, m.Failures, crashes)
+	}
+}
+
+// wantParked checks that the event lies in the dead letters once.
+func (g *gap) wantParked(runs, failures, crashes int) {
+	g.tb.Helper()
+	if n := g.runs.of("o-1"); n != runs {
+		g.tb.Errorf("the handler ran %d times, want %d", n, runs)
+	}
+	l := g.letter()
+	if l.Reason != bus.ReasonExhausted || l.Failures != failures || len(l.Attempts) != failures || l.Crashes != crashes {
+		g.tb.Errorf("letter tells %s after %d failures (%d told) and %d crashes, want %s after %d and %d",
+			l.Reason, l.Failures, len(l.Attempts), l.Crashes, bus.ReasonExhausted, failures, crashes)
+	}
+	if m := g.mark(g.cfg.Name, bus.EventKeyOf(g.event)); m.State != "parked" {
+		g.tb.Errorf("mark is %s, want parked", m.State)
+	}
+}
+
+func TestGap_KV_decoded(t *testing.T) {
+	t.Parallel()
+	g := newGap(t, false)
+	g.first(func(p *process) *tapped {
+		return &tapped{onClaim: func(func() error) error { return g.crash(p) }}
+	})
+	g.finish()
+	g.wantDone(1, 0)
+}
+
+func TestGap_KV_claimed(t *testing.T) {
+	t.Parallel()
+	g := newGap(t, false)
+	g.first(func(p *process) *tapped {
+		return &tapped{onClaim: func(do func() error) error { return errors.Join(do(), g.crash(p)) }}
+	})
+	g.finish()
+	g.wantDone(1, 1)
+}
+
+func TestGap_KV_handled(t *testing.T) {
+	t.Parallel()
+	g := newGap(t, false)
+	g.dieHandling()
+	g.finish()
+	g.wantDone(2, 1)
+}
+
+// dieAfterSending is a ledger that dies between the outgoing messages and the mark.
+func (g *gap) dieAfterSending(p *process, out ...*nats.Msg) error {
+	for _, m := range out {
+		pending, err := p.bus.Send(g.tb.Context(), m)
+		if err == nil {
+			_, err = pending.Wait(g.tb.Context())
+		}
+		if err != nil {
+			g.tb.Errorf("send: %v", err)
+		}
+	}
+	return g.crash(p)
+}
+
+func TestGap_KV_published(t *testing.T) {
+	t.Parallel()
+	g := newGap(t, false)
+	g.first(func(p *process) *tapped {
+		return &tapped{onComplete: func(out []*nats.Msg, _ func() error) error { return g.dieAfterSending(p, out...) }}
+	})
+	if n := len(g.stored(paid.Type())); n != 1 {
+		t.Fatalf("%d events stored before the crash, want 1", n)
+	}
+	g.finish()
+	g.wantDone(2, 1)
+}
+
+// TestGap_KV_published_long_ago is the same gap when the server has forgotten
+// the message id: two copies are stored, and the next consumer's ledger knows better.
+func TestGap_KV_published_long_ago(t *testing.T) {
+	t.Parallel()
+	g := newGap(t, false)
+	g.first(func(p *process) *tapped {
+		return &tapped{onComplete: func(out []*nats.Msg, _ func() error) error {
+			out[0].Header.Del(nats.MsgIdHdr)
+			return g.dieAfterSending(p, out...)
+		}}
+	})
+	g.finish()
+	out := g.stored(paid.Type())
+	if len(out) != 2 || out[0].ID() != out[1].ID() {
+		t.Fatalf("%d events stored, want two copies of one", len(out))
+	}
+	var effects tally
+	r := consumer.NewRegistry()
+	consumer.Handle(r, paid, func(_ context.Context, e bus.Event, _ orderData) (consumer.Step, error) {
+		effects.add(e.ID())
+		return consumer.Step{}, nil
+	})
+	cfg := config()
+	cfg.Name = "inventory"
+	g.start(cfg, r, nil)
+	g.settled("inventory")
+	effects.wantOnce(t, out[:1])
+}
+
+func TestGap_KV_done(t *testing.T) {
+	t.Parallel()
+	g := newGap(t, false)
+	g.first(func(p *process) *tapped {
+		return &tapped{onComplete: func(_ []*nats.Msg, do func() error) error { return errors.Join(do(), g.crash(p)) }}
+	})
+	p := g.finish()
+	g.wantDone(1, 0)
+	if n := p.Stats().Duplicate; n != 1 {
+		t.Errorf("%d duplicates, want the redelivery to be one", n)
+	}
+}
+
+func TestGap_KV_acked(t *testing.T) {
+	t.Parallel()
+	g := newGap(t, false)
+	p := g.start(g.cfg, g.handler(func() {}), nil)
+	g.settled(g.cfg.Name)
+	p.crash()
+	fresh := g.finish()
+	g.wantDone(1, 0)
+	if n := fresh.Stats().Duplicate; n != 0 {
+		t.Errorf("%d redeliveries, want none", n)
+	}
+}
+
+func TestGap_KV_failed(t *testing.T) {
+	t.Parallel()
+	g := newGap(t, true)
+	g.dieHandling()
+	g.finish()
+	g.wantParked(4, 3, 1) // the failure nobody recorded is a crash
+}
+
+func TestGap_KV_attempt_recorded(t *testing.T) {
+	t.Parallel()
+	g := newGap(t, true)
+	g.first(func(p *process) *tapped {
+		return &tapped{onRelease: func(do func() error) error { return errors.Join(do(), g.crash(p)) }}
+	})
+	g.finish()
+	g.wantParked(3, 3, 0)
+}
+
+func TestGap_KV_letter_stored(t *testing.T) {
+	t.Parallel()
+	g := newGap(t, true)
+	g.cfg.Retry.MaxAttempts = 1
+	g.first(func(p *process) *tapped {
+		return &tapped{onPark: func(letter *nats.Msg, _ func() error) error { return g.dieAfterSending(p, letter) }}
+	})
+	if n := len(g.letters()); n != 1 {
+		t.Fatalf("%d letters stored before the crash, want 1", n)
+	}
+	g.finish()
+	g.wantParked(2, 1, 1)
+}
+
+// TestGap_KV_letter_stored_then_succeeds is the same gap when the rerun
+// succeeds: the letter of the lost failure is left, and a replay clears it away.
+func TestGap_KV_letter_stored_then_succeeds(t *testing.T) {
+	t.Parallel()
+	g := newGap(t, true)
+	g.cfg.Retry.MaxAttempts = 1
+	g.first(func(p *process) *tapped {
+		return &tapped{onPark: func(letter *nats.Msg, _ func() error) error { return g.dieAfterSending(p, letter) }}
+	})
+	g.fails = false
+	g.finish()
+	if sum := g.replayAll(); sum.Counts[dlq.AlreadyHandled] != 1 {
+		t.Errorf("replay = %v, want the event known to be handled", sum.Counts)
+	}
+	g.settled(g.cfg.Name)
+	g.wantDone(2, 1)
+}
+
+func TestGap_KV_parked(t *testing.T) {
+	t.Parallel()
+	g := newGap(t, true)
+	g.first(func(p *process) *tapped {
+		return &tapped{onPark: func(_ *nats.Msg, do func() error) error { return errors.Join(do(), g.crash(p)) }}
+	})
+	p := g.finish()
+	g.wantParked(3, 3, 0)
+	if n := p.Stats().Duplicate; n != 1 {
+		t.Errorf("%d duplicates, want the redelivery to be one", n)
+	}
+}
+
+func TestGap_KV_termed(t *testing.T) {
+	t.Parallel()
+	g := newGap(t, true)
+	p := g.start(g.cfg, g.handler(func() {}), nil)
+	g.letter()
+	g.settled(g.cfg.Name)
+	p.crash()
+	fresh := g.finish()
+	g.wantParked(3, 3, 0)
+	if n := fresh.Stats().Duplicate; n != 0 {
+		t.Errorf("%d redeliveries, want none", n)
+	}
+}

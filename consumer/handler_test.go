@@ -1,0 +1,97 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farandole/farandole/bus"
+)
+
+var (
+	testPlaced = bus.Define[int]("order.placed.v1")
+	testPaid   = bus.Define[int]("payment.captured.v1")
+)
+
+func nothing[T any](context.Context, bus.Event, T) (Step, error) { return Step{}, nil }
+
+func TestRegistryReportsItsMistakesTogether(t *testing.T) {
+	t.Parallel()
+	r := NewRegistry()
+	Handle(r, testPlaced, nothing[int])
+	Handle(r, testPlaced, nothing[int])
+	Handle(r, bus.Define[int]("Order Placed"), nothing[int])
+	err := r.validate()
+	if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "two handlers for order.placed.v1") {
+		t.Errorf("validate = %v, want it to tell the second handler", err)
+	}
+	if !errors.Is(err, bus.ErrInvalidType) {
+		t.Errorf("validate = %v, want it to tell the illegal type", err)
+	}
+}
+
+func TestRegistryWithoutHandlersIsRefused(t *testing.T) {
+	t.Parallel()
+	if err := NewRegistry().validate(); !errors.Is(err, ErrConfig) {
+		t.Errorf("validate = %v, want ErrConfig", err)
+	}
+}
+
+func TestRegistryTypesAreACopyInOrder(t *testing.T) {
+	t.Parallel()
+	r := NewRegistry()
+	Handle(r, testPlaced, nothing[int])
+	Handle(r, testPaid, nothing[int])
+	got := r.Types()
+	if want := []bus.Type{"order.placed.v1", "payment.captured.v1"}; !slices.Equal(got, want) {
+		t.Errorf("Types = %v, want %v", got, want)
+	}
+	got[0] = "x"
+	if r.Types()[0] == "x" {
+		t.Error("Types hands out the registry's own slice")
+	}
+}
+
+func sealed(t *testing.T, typ, data string) bus.Event {
+	t.Helper()
+	e, err := bus.Draft{Type: bus.Type(strings.TrimPrefix(typ, "com.acme.")), Key: "k", ContentType: bus.ContentTypeJSON, Data: []byte(data)}.
+		Seal(bus.Identity{ID: "1", Source: "/t", TypePrefix: strings.TrimSuffix(typ, strings.TrimPrefix(typ, "com.acme."))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestInvokePassesTheDecodedData(t *testing.T) {
+	t.Parallel()
+	r := NewRegistry()
+	var got int
+	Handle(r, testPlaced, func(_ context.Context, _ bus.Event, n int) (Step, error) {
+		got = n
+		return Step{}, nil
+	})
+	for _, e := range []bus.Event{sealed(t, "order.placed.v1", "7"), sealed(t, "com.acme.order.placed.v1", "7")} {
+		got = 0
+		if _, err := r.Invoke(t.Context(), bus.Names{TypePrefix: "com.acme."}, e); err != nil || got != 7 {
+			t.Errorf("Invoke %s = data %d, %v; want 7", e.Type(), got, err)
+		}
+	}
+}
+
+func TestInvokeRefusesWhatTheHandlerCannotTake(t *testing.T) {
+	t.Parallel()
+	r := NewRegistry()
+	Handle(r, testPlaced, func(context.Context, bus.Event, int) (Step, error) {
+		t.Error("the handler was called")
+		return Step{}, nil
+	})
+	_, err := r.Invoke(t.Context(), bus.Names{}, sealed(t, "order.placed.v1", `"seven"`))
+	if !errors.Is(err, bus.ErrDecode) || decide(err, 1, testPolicy, 0).reason != bus.ReasonDecode {
+		t.Errorf("data that does not fit gives %v, want a decode error", err)
+	}
+	if _, err = r.Invoke(t.Context(), bus.Names{}, sealed(t, "payment.captured.v1", "1")); !errors.Is(err, ErrConfig) {
+		t.Errorf("a type without a handler gives %v, want ErrConfig", err)
+	}
+}

@@ -1,0 +1,364 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dlq"
+)
+
+// soon is how long a test waits for what has to happen, on a slow machine.
+const soon = 20 * time.Second
+
+type orderData struct {
+	Amount int64 `json:"amount"`
+}
+
+var (
+	placed   = bus.Define[orderData]("order.placed.v1")
+	paid     = bus.Define[orderData]("payment.captured.v1")
+	reserved = bus.Define[orderData]("inventory.reserved.v1")
+)
+
+var errFlaky = errors.New("dependency is down")
+
+// system is one Farandole system on the shared server, seen from outside.
+type system struct {
+	tb     testing.TB
+	bus    *bus.Bus // of publishers and observers; consumers have their own
+	server nats.InProcessConnProvider
+	// url and user replace server for tests with a server of their own.
+	url, user string
+}
+
+func newSystem(tb testing.TB) *system {
+	tb.Helper()
+	return &system{tb: tb, bus: bustest.NewBus(tb), server: bustest.Server(tb)}
+}
+
+// process is one running consumer with a connection and a ledger of its own,
+// as a process of a service has them.
+type process struct {
+	*consumer.Consumer
+	s      *system
+	cfg    consumer.Config
+	bus    *bus.Bus
+	ledger *dedup.KV
+
+	cancel context.CancelFunc
+	once   sync.Once
+	done   chan struct{}
+	err    error // of Run, once done is closed
+}
+
+// config is short-tempered, so that tests are quick.
+func config() consumer.Config {
+	return consumer.Config{
+		Name: "payment", Concurrency: 8, InFlight: 64,
+		HandlerTimeout: 2 * time.Second, Lease: 2 * time.Second, Grace: 2 * time.Second, MaxCrashes: 3,
+		Retry: consumer.RetryPolicy{MaxAttempts: 3, BaseDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond},
+	}
+}
+
+// connect makes a connection as a process of this system would.
+func (s *system) connect() *bus.Bus {
+	s.tb.Helper()
+	return bustest.Connect(s.tb, bus.Config{
+		InProcess: s.server, URL: s.url, User: s.user, Password: s.user, Names: s.bus.Names(),
+	})
+}
+
+// start runs a consumer. wrap, which may be nil, puts something around the
+// ledger. The consumer is stopped at the end of the test, and has to be clean then.
+func (s *system) start(cfg consumer.Config, r *consumer.Registry, wrap func(p *process, l dedup.Ledger) dedup.Ledger) *process {
+	s.tb.Helper()
+	p := s.prepare(cfg, r, wrap)
+	p.run()
+	s.tb.Cleanup(func() {
+		if err := p.stop(); err != nil {
+			s.tb.Errorf("Run: %v", err)
+		}
+	})
+	return p
+}
+
+// prepare makes a consumer and does not run it.
+func (s *system) prepare(cfg consumer.Config, r *consumer.Registry, wrap func(p *process, l dedup.Ledger) dedup.Ledger) *process {
+	s.tb.Helper()
+	p := &process{s: s, bus: s.connect(), done: make(chan struct{})}
+	var err error
+	if p.ledger, err = dedup.NewKV(p.bus, dedup.Config{}); err != nil {
+		s.tb.Fatal(err)
+	}
+	switch {
+	case wrap != nil:
+		cfg.Ledger = wrap(p, p.ledger)
+	case cfg.Ledger == nil:
+		cfg.Ledger = p.ledger
+	}
+	p.cfg = cfg
+	if p.Consumer, err = consumer.New(p.bus, r, cfg); err != nil {
+		s.tb.Fatal(err)
+	}
+	return p
+}
+
+func (p *process) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	go func() {
+		defer close(p.done)
+		p.err = p.Run(ctx)
+	}()
+}
+
+// stop ends the consumer, returns what Run returned, and checks that nothing
+// it held is left.
+func (p *process) stop() error {
+	p.s.tb.Helper()
+	p.cancel()
+	<-p.done
+	p.once.Do(func() {
+		if errors.Is(p.err, consumer.ErrAbandoned) {
+			return
+		}
+		if n := p.Stats().InFlight; n != 0 {
+			p.s.tb.Errorf("%d deliveries in flight after Run", n)
+		}
+		if n := consumer.FreeBudget(p.Consumer); n != p.cfg.InFlight {
+			p.s.tb.Errorf("free budget is %d after Run, want %d", n, p.cfg.InFlight)
+		}
+	})
+	return p.err
+}
+
+// crash cuts the process's connection: whatever it does from now on, nothing
+// of it reaches the server.
+func (p *process) crash() { p.bus.Conn().Close() }
+
+// draft is an order of its own key.
+func draft(id string) bus.Draft {
+	d := placed.New(bus.Key(id), orderData{Amount: 2500})
+	d.ID = id
+	return d
+}
+
+func (s *system) publish(drafts ...bus.Draft) []bus.Event {
+	s.tb.Helper()
+	events := make([]bus.Event, 0, len(drafts))
+	for _, d := range drafts {
+		e, err := s.bus.Seal(d)
+		if err == nil {
+			_, err = s.bus.Publish(s.tb.Context(), e)
+		}
+		if err != nil {
+			s.tb.Fatal(err)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+func (s *system) publishN(n int) []bus.Event {
+	s.tb.Helper()
+	drafts := make([]bus.Draft, n)
+	for i := range drafts {
+		drafts[i] = draft(fmt.Sprintf("o-%d", i))
+	}
+	return s.publish(drafts...)
+}
+
+// inject stores a raw message, as a foreign producer might write it.
+func (s *system) inject(header nats.Header, data string) uint64 {
+	s.tb.Helper()
+	ack, err := s.bus.JetStream().PublishMsg(s.tb.Context(), &nats.Msg{
+		Subject: s.bus.Names().EventSubject(placed.Type(), "o-1"), Header: header, Data: []byte(data),
+	})
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return ack.Sequence
+}
+
+// again stores another copy of an event, which the duplicate window does not see.
+func (s *system) again(e bus.Event) {
+	s.tb.Helper()
+	m, err := s.bus.Message(e)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	m.Header.Del(nats.MsgIdHdr)
+	if _, err := s.bus.JetStream().PublishMsg(s.tb.Context(), m); err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+func (s *system) durable(name bus.Consumer) (*jetstream.ConsumerInfo, error) {
+	c, err := s.bus.JetStream().Consumer(s.tb.Context(), s.bus.Names().EventsStream(), string(name))
+	if err != nil {
+		return nil, err
+	}
+	return c.CachedInfo(), nil
+}
+
+// settled waits until the consumer has settled everything there is.
+func (s *system) settled(name bus.Consumer) {
+	s.tb.Helper()
+	bustest.Eventually(s.tb, soon, func() error {
+		info, err := s.durable(name)
+		if err != nil {
+			return err
+		}
+		if info.NumPending > 0 || info.NumAckPending > 0 {
+			return fmt.Errorf("%s: %d not delivered, %d not acknowledged", name, info.NumPending, info.NumAckPending)
+		}
+		return nil
+	})
+}
+
+// stored returns the stored events of a type, oldest first.
+func (s *system) stored(t bus.Type) []bus.Event {
+	s.tb.Helper()
+	var events []bus.Event
+	for _, m := range s.messages(s.bus.Names().EventsStream(), s.bus.Names().TypeFilter(t)) {
+		e, err := bus.Decode(m.Headers(), m.Data())
+		if err != nil {
+			s.tb.Fatal(err)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// messages reads what a stream holds on a subject.
+func (s *system) messages(stream, subject string) []jetstream.Msg {
+	s.tb.Helper()
+	ctx, js := s.tb.Context(), s.bus.JetStream()
+	c, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	info, err := c.Info(ctx)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	if info.NumPending == 0 {
+		return nil
+	}
+	batch, err := c.Fetch(int(info.NumPending), jetstream.FetchMaxWait(5*time.Second))
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	var messages []jetstream.Msg
+	for m := range batch.Messages() {
+		messages = append(messages, m)
+	}
+	if err := batch.Error(); err != nil {
+		s.tb.Fatal(err)
+	}
+	return messages
+}
+
+// letters returns the dead letters as people see them.
+func (s *system) letters() []dlq.Entry {
+	s.tb.Helper()
+	page, err := s.queue().List(s.tb.Context(), dlq.Filter{}, dlq.PageOptions{})
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return page.Entries
+}
+
+// letter waits for the only dead letter.
+func (s *system) letter() dlq.Record {
+	s.tb.Helper()
+	var entries []dlq.Entry
+	bustest.Eventually(s.tb, soon, func() bool {
+		entries = s.letters()
+		return len(entries) > 0
+	})
+	if len(entries) != 1 {
+		s.tb.Fatalf("%d dead letters, want 1", len(entries))
+	}
+	c, err := s.queue().Get(s.tb.Context(), entries[0].ID)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	if c.Letter == nil {
+		s.tb.Fatalf("%s has no letter: %s", c.ID, c.Verdict)
+	}
+	return *c.Letter
+}
+
+func (s *system) queue() *dlq.Queue {
+	s.tb.Helper()
+	kv, err := dedup.NewKV(s.bus, dedup.Config{})
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return dlq.Open(s.bus, marks{kv})
+}
+
+func (s *system) replayAll() dlq.Summary {
+	s.tb.Helper()
+	sum, err := s.queue().Replay(s.tb.Context(), dlq.Selection{All: true}, dlq.ReplayOptions{}, nil)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return sum
+}
+
+// mark is what the ledger knows of an event.
+func (s *system) mark(name bus.Consumer, key bus.EventKey) dedup.Mark {
+	s.tb.Helper()
+	kv, err := dedup.NewKV(s.bus, dedup.Config{})
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	m, _, err := kv.Mark(s.tb.Context(), name, key)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return m
+}
+
+// marks is the ledger as the queue asks it.
+type marks struct{ *dedup.KV }
+
+func (m marks) Mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (dlq.Mark, bool, error) {
+	mark, ok, err := m.KV.Mark(ctx, c, k)
+	return dlq.Mark(mark), ok, err
+}
+
+// counting handles orders by counting them.
+func counting(runs *tally) *consumer.Registry {
+	return handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+		runs.add(e.ID())
+		return consumer.Step{}, nil
+	})
+}
+
+// handling handles orders by h.
+func handling(h func(context.Context, bus.Event) (consumer.Step, error)) *consumer.Registry {
+	r := consumer.NewRegistry()
+	consumer.Handle(r, placed, func(ctx context.Context, e bus.Event, _ orderData) (consumer.Step, error) {
+		return h(ctx, e)
+	})
+	return r
+}
+
+// pay is the step that follows from an order.
+func pay(e bus.Event) consumer.Step {
+	return consumer.Emit(paid.New(bus.PartitionKey(e), orderData{Amount: 2500}))
+}

@@ -1,0 +1,126 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// flight is the set of deliveries this process holds, kept alive by one
+// heartbeat: at a third of the lease it extends the server's AckWait of each,
+// and the ledger's lease of those whose handler runs.
+type flight struct {
+	mu    sync.Mutex
+	held  map[*delivery]struct{}
+	stuck map[*delivery]struct{} // those whose handler ignores its cancellation
+}
+
+func newFlight() *flight {
+	return &flight{held: map[*delivery]struct{}{}, stuck: map[*delivery]struct{}{}}
+}
+
+func (f *flight) add(d *delivery) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held[d] = struct{}{}
+}
+
+func (f *flight) remove(d *delivery) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.held, d)
+	delete(f.stuck, d)
+}
+
+// stick notes that d's handler ignores its cancellation.
+func (f *flight) stick(d *delivery) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, held := f.held[d]; held {
+		f.stuck[d] = struct{}{}
+	}
+}
+
+// err reports handlers that ignore their cancellation.
+func (f *flight) err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.stuck) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w: %d", ErrUnhealthy, errStuck, len(f.stuck))
+}
+
+func (f *flight) size() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.held)
+}
+
+// due lists the deliveries whose last heartbeat is older than age.
+func (f *flight) due(now time.Time, age time.Duration) (ds []*delivery) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for d := range f.held {
+		if now.Sub(d.beat) >= age {
+			d.beat = now
+			ds = append(ds, d)
+		}
+	}
+	return ds
+}
+
+// heartbeat runs until ctx ends and returns after its last renewals have.
+func (c *Consumer) heartbeat(ctx context.Context) {
+	period := c.cfg.Lease / 3
+	tick := time.NewTicker(period / 4)
+	defer tick.Stop()
+	var renewals sync.WaitGroup
+	defer renewals.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			for _, d := range c.flight.due(now, period) {
+				// Each in its own goroutine: one slow renewal must not cost the others their lease.
+				renewals.Add(1)
+				go func() {
+					defer renewals.Done()
+					c.renew(ctx, d, now)
+				}()
+			}
+			c.lanes.sweep(now)
+			c.watchRetries()
+		}
+	}
+}
+
+// renew extends AckWait and lease together; if either fails the handler is
+// cancelled, because others may start it any moment. A handler that has
+// outrun its timeout is renewed no more: it gets what is left of the lease to
+// return, then the event is anybody's, and so are those queued behind it.
+func (c *Consumer) renew(ctx context.Context, d *delivery, now time.Time) {
+	if d.overdue(now) {
+		c.flight.stick(d)
+		c.suspects.leave(d) // it did not crash; the others need not wait for it
+		for _, follower := range c.lanes.stick(d, now) {
+			c.finish(follower, c.giveBack(follower, Released, stuckRetry))
+		}
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.settled {
+		return
+	}
+	err := d.inProgress()
+	if err == nil && d.claim != nil {
+		err = c.ledger.Extend(ctx, d.claim)
+	}
+	if err != nil && d.cancel != nil {
+		c.log.Warn().Err(err).Str(keyEventKey, string(d.key)).Msg("heartbeat failed, handler cancelled")
+		d.cancel(errHeartbeat)
+	}
+}

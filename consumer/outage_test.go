@@ -1,0 +1,210 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dedup/deduptest"
+)
+
+// TestOutageAtEachLedgerCall lets each call of the ledger fail, on either side
+// of its effect, in a process that lives on.
+func TestOutageAtEachLedgerCall(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		fault         deduptest.Fault
+		fails         bool
+		runs, crashes int
+	}{
+		{fault: deduptest.Fault{Method: deduptest.Claim, Call: 1, When: deduptest.Before}, runs: 1},
+		// The claim stands, and whoever made it does not know: as after a crash.
+		{fault: deduptest.Fault{Method: deduptest.Claim, Call: 1, When: deduptest.After}, runs: 1, crashes: 1},
+		{fault: deduptest.Fault{Method: deduptest.Complete, Call: 1, When: deduptest.Before}, runs: 2},
+		{fault: deduptest.Fault{Method: deduptest.Complete, Call: 1, When: deduptest.After}, runs: 1},
+		// The failure was not recorded, so it does not count.
+		{fault: deduptest.Fault{Method: deduptest.Release, Call: 1, When: deduptest.Before}, fails: true, runs: 4, crashes: 1},
+		{fault: deduptest.Fault{Method: deduptest.Release, Call: 1, When: deduptest.After}, fails: true, runs: 3},
+		{fault: deduptest.Fault{Method: deduptest.Park, Call: 1, When: deduptest.Before}, fails: true, runs: 3},
+		{fault: deduptest.Fault{Method: deduptest.Park, Call: 1, When: deduptest.After}, fails: true, runs: 3},
+	} {
+		t.Run(tt.fault.String(), func(t *testing.T) {
+			t.Parallel()
+			g := newGap(t, tt.fails)
+			var faulty *deduptest.FaultyLedger
+			p := g.start(g.cfg, g.handler(func() {}), func(_ *process, l dedup.Ledger) dedup.Ledger {
+				faulty = deduptest.Faulty(l, tt.fault)
+				return faulty
+			})
+			bustest.Eventually(t, soon, func() bool { return len(faulty.Pending()) == 0 })
+			g.settled(g.cfg.Name)
+			if tt.fails {
+				g.wantParked(tt.runs, 3, tt.crashes)
+			} else {
+				g.wantDone(tt.runs, tt.crashes)
+			}
+			// What the outage broke is healthy again once something worked.
+			g.publish(draft("o-2"))
+			g.settled(g.cfg.Name)
+			bustest.Eventually(t, soon, p.Health)
+		})
+	}
+}
+
+func TestFailedHeartbeatCancelsTheHandler(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	cfg := config()
+	cfg.Lease, cfg.HandlerTimeout = time.Second, time.Second
+	var runs tally
+	p := s.start(cfg, handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
+		if runs.add(e.ID()) > 1 {
+			return consumer.Step{}, nil
+		}
+		<-ctx.Done()
+		return consumer.Step{}, context.Cause(ctx)
+	}), func(_ *process, l dedup.Ledger) dedup.Ledger {
+		return deduptest.Faulty(l, deduptest.Fault{Method: deduptest.Extend, Call: 1, When: deduptest.Before})
+	})
+	e := s.publishN(1)[0]
+	bustest.Eventually(t, soon, func() bool { return p.Stats().Handled == 1 })
+	s.settled("payment")
+	if m := s.mark("payment", bus.EventKeyOf(e)); m.Failures != 0 || m.Crashes != 0 || runs.of(e.ID()) != 2 {
+		t.Errorf("%d runs, %d failures, %d crashes; want 2, none, none", runs.of(e.ID()), m.Failures, m.Crashes)
+	}
+	if st := p.Stats(); st.Lost != 1 {
+		t.Errorf("stats = %+v, want one lost", st)
+	}
+}
+
+func TestHeartbeatKeepsALongHandlerAlive(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	cfg := config()
+	cfg.Lease, cfg.HandlerTimeout = time.Second, time.Second
+	cfg.Concurrency = 1 // so that the follower waits longer than a lease
+	var runs tally
+	r := handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
+		runs.add(e.ID())
+		select {
+		case <-ctx.Done():
+		case <-time.After(800 * time.Millisecond):
+		}
+		return consumer.Step{}, ctx.Err()
+	})
+	one := s.start(cfg, r, nil)
+	two := s.start(cfg, r, nil)
+	events := s.publishN(6)
+	s.settled("payment")
+	runs.wantOnce(t, events)
+	for _, p := range []*process{one, two} {
+		if st := p.Stats(); st.Busy+st.Duplicate+st.Lost > 0 {
+			t.Errorf("stats = %+v, want no event to have been delivered twice", st)
+		}
+	}
+}
+
+func TestB43_deleted_durable_and_stream_come_back(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	var runs tally
+	p := s.start(config(), counting(&runs), nil)
+	before := s.publish(draft("o-1"))
+	s.settled("payment")
+
+	js, stream := s.bus.JetStream(), s.bus.Names().EventsStream()
+	if err := js.DeleteConsumer(t.Context(), stream, "payment"); err != nil {
+		t.Fatal(err)
+	}
+	unhealthy(t, p)
+	bustest.Eventually(t, soon, p.Health)
+	before = append(before, s.publish(draft("o-2"))...)
+	s.settled("payment")
+
+	if err := js.DeleteStream(t.Context(), stream); err != nil {
+		t.Fatal(err)
+	}
+	unhealthy(t, p)
+	bustest.Provision(t, s.bus, bus.TopologyConfig{})
+	before = append(before, s.publish(draft("o-3"))...)
+	bustest.Eventually(t, soon, p.Health)
+	s.settled("payment")
+	runs.wantOnce(t, before)
+}
+
+func unhealthy(tb testing.TB, p *process) {
+	tb.Helper()
+	bustest.Eventually(tb, soon, func() bool { return errors.Is(p.Health(), consumer.ErrUnhealthy) })
+}
+
+// privateSystem is a system on a server of its own, which the test may stop.
+func privateSystem(t *testing.T, tune func(*server.Options), cfg bus.Config) (*system, *bustest.TestServer) {
+	t.Helper()
+	srv := bustest.StartServer(t, bustest.ServerConfig{Tune: tune})
+	cfg.URL, cfg.Names = srv.URL(), bus.Names{Prefix: bustest.Prefix()}
+	s := &system{tb: t, bus: bustest.Connect(t, cfg), url: srv.URL()}
+	bustest.Provision(t, s.bus, bus.TopologyConfig{})
+	return s, srv
+}
+
+func TestB44_server_restarts_three_times(t *testing.T) {
+	t.Parallel()
+	s, srv := privateSystem(t, nil, bus.Config{})
+	var runs tally
+	p := s.start(config(), counting(&runs), nil)
+	var events []bus.Event
+	for i := range 3 {
+		events = append(events, s.publish(draft("a-"+string(rune('0'+i))))...)
+		s.settled("payment")
+		srv.Stop(t)
+		unhealthy(t, p)
+		srv.Restart(t)
+		bustest.Eventually(t, soon, s.bus.Health)
+		bustest.Eventually(t, soon, p.Health)
+		events = append(events, s.publish(draft("b-"+string(rune('0'+i))))...)
+		s.settled("payment")
+	}
+	runs.wantOnce(t, events)
+}
+
+func TestB109_denied_emission_waits_for_the_permission(t *testing.T) {
+	t.Parallel()
+	deny := []string{"*.events.payment.>"}
+	s, srv := privateSystem(t, func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "admin", Password: "admin"},
+			{Username: "payment", Password: "payment", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Allow: []string{">"}, Deny: deny},
+			}},
+		}
+	}, bus.Config{User: "admin", Password: "admin"})
+	s.user = "payment"
+	var runs tally
+	p := s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+		runs.add(e.ID())
+		return pay(e), nil
+	}), nil)
+	e := s.publishN(1)[0]
+	bustest.Eventually(t, soon, func() bool { return errors.Is(p.Health(), bus.ErrDenied) })
+	// More often than there are attempts.
+	bustest.Eventually(t, soon, func() bool { return runs.of(e.ID()) > 4 })
+	if m := s.mark("payment", bus.EventKeyOf(e)); m.Failures != 0 || m.Crashes != 0 {
+		t.Errorf("%d failures and %d crashes, want none: it was not the event's fault", m.Failures, m.Crashes)
+	}
+	deny = nil
+	srv.Restart(t) // a reload races with reads inside the server
+	bustest.Eventually(t, soon, s.bus.Health)
+	bustest.Eventually(t, soon, func() bool { return len(s.stored(paid.Type())) == 1 })
+	s.settled("payment")
+	bustest.Eventually(t, soon, p.Health)
+	if n := len(s.letters()); n != 0 {
+		t.Errorf("%d dead letters, want none", n)
+	}
+}

@@ -1,0 +1,204 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dlq"
+)
+
+// fate is how the journey of a delivery ended.
+type fate struct {
+	outcome Outcome
+	// again is when a delivery given back comes again; it holds its key until then.
+	again time.Duration
+}
+
+// process is the journey of one event (DESIGN.md, "The journey of one event";
+// what a crash after each step does is tabulated in "Crash gaps"). ctx ends
+// when a shutdown's grace is over: it cancels the handler, never the record of
+// what the handler did.
+func (c *Consumer) process(ctx context.Context, d *delivery) fate {
+	durable := context.WithoutCancel(ctx)
+
+	event, err := c.decode(d)     // 1. decode
+	slot, ok := c.slots.acquire() // one of Concurrency, until the handler has returned
+	if !ok {
+		return c.giveBack(d, Released, 0) // shutting down
+	}
+	defer slot.release()
+
+	if !c.suspects.enter(d) { // a suspect of a crash runs: nothing is claimed beside it
+		return c.giveBack(d, Released, suspectRetry)
+	}
+	claim, cerr := c.ledger.Claim(durable, d.request(c.cfg)) // 2. claim
+	if cerr != nil {
+		return c.failClosed(durable, d, nil, "ledger", cerr)
+	}
+	c.health.clear("ledger")
+	if f, away := c.turnAway(durable, d, claim); away {
+		return f
+	}
+	c.suspects.admit(d, c.cfg.Lease/3)
+
+	var step Step
+	if err == nil {
+		step, err = c.handle(ctx, d, claim, event) // 3. handle
+	}
+	slot.release()
+	skipped := errors.Is(err, Skip)
+	if skipped {
+		step, err = Step{}, nil
+	}
+	var out []*nats.Msg
+	if err == nil {
+		out, err = c.seal(event, step)
+	}
+	if err != nil {
+		return c.fail(ctx, d, claim, err)
+	}
+
+	if err := c.ledger.Complete(durable, claim, out); err != nil { // 4. complete
+		return c.incomplete(durable, d, claim, err)
+	}
+	c.health.clear("publish")
+	return c.ack(d, handledOr(skipped)) // 5. ack
+}
+
+// turnAway settles a delivery whose handler must not run, or not now.
+func (c *Consumer) turnAway(ctx context.Context, d *delivery, claim *dedup.Claim) (fate, bool) {
+	switch claim.Status {
+	case dedup.Done, dedup.Parked:
+		return c.ack(d, Duplicate), true
+	case dedup.Busy:
+		// Never acknowledged: should the owner fail, this copy is the retry.
+		return c.giveBack(d, Busy, min(claim.RetryIn, busyRetry)), true
+	case dedup.Claimed:
+	}
+	last := lastOf(claim.Attempts)
+	switch {
+	case last.Reason != "":
+		// Its letter could not be stored last time; the verdict stands.
+		return c.park(ctx, d, claim, nil, last.Reason), true
+	case claim.Failures >= c.cfg.Retry.MaxAttempts:
+		return c.park(ctx, d, claim, nil, bus.ReasonExhausted), true
+	case claim.Crashes >= c.cfg.MaxCrashes:
+		attempt := c.attempt(claim, fmt.Errorf("%w: %d runs", errCrashLoop, claim.Crashes))
+		return c.park(ctx, d, claim, &attempt, bus.ReasonCrashLoop), true
+	case claim.Crashes > 0 && !c.suspects.take(d):
+		return c.release(ctx, d, claim, nil, Released, suspectRetry), true
+	}
+	return fate{}, false
+}
+
+// fail records a failed attempt and retries or parks the event.
+func (c *Consumer) fail(ctx context.Context, d *delivery, claim *dedup.Claim, err error) fate {
+	durable := context.WithoutCancel(ctx)
+	switch cause := context.Cause(ctx); {
+	case errors.Is(err, errHeartbeat):
+		// Others may own the event already; if not, it was not its fault.
+		return c.release(durable, d, claim, nil, Lost, 0)
+	case cause != nil && !isFinal(err):
+		return c.release(durable, d, claim, nil, Released, 0)
+	}
+	attempt := c.attempt(claim, err)
+	v := decide(err, claim.Failures+1, c.cfg.Retry, c.random())
+	if v.action == park {
+		return c.park(durable, d, claim, &attempt, v.reason)
+	}
+	c.eventLog(d, c.log.Info()).Err(err).Int(keyAttempt, attempt.Number).Dur("retry_in", v.delay).Msg("handler failed, will retry")
+	return c.release(durable, d, claim, &attempt, Retried, v.delay)
+}
+
+// park makes the dead letter durable, then the ledger's mark, then ends the
+// message's life at the server. final is the attempt that led here, nil if the
+// ledger has it. If the letter cannot be stored the verdict is recorded and
+// the message stays pending, slowly retried; the consumer says so.
+func (c *Consumer) park(ctx context.Context, d *delivery, claim *dedup.Claim, final *bus.Attempt, reason string) fate {
+	if final != nil {
+		final.Reason = reason
+	}
+	story := c.story(d, claim, final, reason)
+	letter, err := dlq.Letter(c.bus.Names(), d.msg, d.origin(), story, c.bus.Conn().MaxPayload())
+	if err == nil {
+		err = c.ledger.Park(ctx, claim, final, letter)
+	}
+	if errors.Is(err, dedup.ErrLeaseLost) {
+		return c.lost(d, err)
+	}
+	if err != nil {
+		c.health.set("dlq", err)
+		c.eventLog(d, c.log.Error()).Err(err).Str("reason", reason).Msg("cannot dead-letter, event stays pending")
+		return c.release(ctx, d, claim, final, Retried, parkRetry)
+	}
+	c.health.clear("dlq")
+	c.eventLog(d, c.log.Warn()).Str("reason", reason).Str("error_text", lastOf(story.Attempts).Error).Msg("dead-lettered")
+	if err := d.term("dead-lettered: " + reason); err != nil {
+		c.eventLog(d, c.log.Warn()).Err(err).Msg("term not sent, the redelivery will be acknowledged")
+	}
+	return fate{outcome: ParkedNow}
+}
+
+// incomplete handles a step that could not be made durable.
+func (c *Consumer) incomplete(ctx context.Context, d *delivery, claim *dedup.Claim, err error) fate {
+	switch {
+	case errors.Is(err, dedup.ErrLeaseLost):
+		return c.lost(d, err)
+	case errors.Is(err, bus.ErrTooLarge), errors.Is(err, bus.ErrInvalidEvent):
+		return c.fail(ctx, d, claim, Permanent(err)) // what it emits can never be stored
+	default:
+		return c.failClosed(ctx, d, claim, "publish", err)
+	}
+}
+
+// failClosed gives an event back, its attempt unspent, because something the
+// journey stands on is missing; the consumer is unhealthy until it works again.
+func (c *Consumer) failClosed(ctx context.Context, d *delivery, claim *dedup.Claim, part string, err error) fate {
+	c.health.set(part, err)
+	c.eventLog(d, c.log.Error()).Err(err).Str("part", part).Msg("event given back")
+	delay := time.Duration((0.5 + c.random()) * float64(closedRetry))
+	if claim == nil {
+		return c.giveBack(d, Released, delay)
+	}
+	return c.release(ctx, d, claim, nil, Released, delay)
+}
+
+// release writes the claim's end to the ledger and gives the message back.
+func (c *Consumer) release(ctx context.Context, d *delivery, claim *dedup.Claim, failure *bus.Attempt, o Outcome, delay time.Duration) fate {
+	if err := c.ledger.Release(ctx, claim, failure); err != nil {
+		if errors.Is(err, dedup.ErrLeaseLost) {
+			return c.lost(d, err)
+		}
+		c.health.set("ledger", err)
+		c.eventLog(d, c.log.Error()).Err(err).Msg("claim not released, the event waits for the end of its lease")
+	}
+	return c.giveBack(d, o, delay)
+}
+
+// lost ends the journey of a worker that was overtaken: the event is another
+// worker's, the message must not be settled from here.
+func (c *Consumer) lost(d *delivery, err error) fate {
+	c.eventLog(d, c.log.Warn()).Err(err).Msg("lease lost, left to its new owner")
+	return fate{outcome: Lost, again: c.cfg.Lease}
+}
+
+func (c *Consumer) giveBack(d *delivery, o Outcome, delay time.Duration) fate {
+	if err := d.nak(delay); err != nil {
+		c.eventLog(d, c.log.Warn()).Err(err).Msg("nak not sent, the event waits for its ack wait")
+		delay = c.cfg.Lease
+	}
+	return fate{outcome: o, again: max(delay, time.Millisecond)}
+}
+
+func (c *Consumer) ack(d *delivery, o Outcome) fate {
+	if err := d.ack(); err != nil {
+		c.eventLog(d, c.log.Warn()).Err(err).Msg("ack not sent, the redelivery will be acknowledged")
+	}
+	return fate{outcome: o}
+}

@@ -1,0 +1,314 @@
+package consumer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/dedup"
+)
+
+// source is a durable consumer to pull from.
+type source struct {
+	stream  string
+	filters []string
+	own     bool // subjects are Farandole's own
+	share   int  // at most so many deliveries pulled ahead
+}
+
+const (
+	pullExpires   = 30 * time.Second
+	pullHeartbeat = 2 * time.Second // the server says so often that an idle pull is alive
+	bindTimeout   = 5 * time.Second
+	bindRetry     = 500 * time.Millisecond
+	redriveShare  = 16
+)
+
+// sources are what this consumer pulls from: the event stream; with From, the
+// foreign stream and the event stream for redrives only.
+func (c *Consumer) sources() []source {
+	n := c.bus.Names()
+	events := source{stream: n.EventsStream(), own: true, share: c.cfg.InFlight, filters: []string{n.RedriveFilter(c.cfg.Name)}}
+	if from := c.cfg.From; from != nil {
+		events.share = min(redriveShare, max(1, c.cfg.InFlight/2))
+		return []source{events, {stream: from.Stream, filters: from.Subjects, share: c.cfg.InFlight}}
+	}
+	for _, t := range c.registry.types {
+		events.filters = append(events.filters, n.TypeFilter(t))
+	}
+	return []source{events}
+}
+
+// retryHorizon is the longest a failed event can take to its last attempt.
+func (c *Consumer) retryHorizon() time.Duration {
+	return time.Duration(c.cfg.Retry.MaxAttempts-1)*c.cfg.Retry.MaxDelay + c.cfg.Lease
+}
+
+// prepare checks what must hold before the first event: the streams are there
+// and keep a message longer than its retries, and the ledger keeps its marks
+// longer than that.
+func (c *Consumer) prepare(ctx context.Context) error {
+	var errs []error
+	for _, s := range c.sources() {
+		stream, err := c.bus.JetStream().Stream(ctx, s.stream)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("consumer: %s: stream %s: %w", c.cfg.Name, s.stream, err))
+			continue
+		}
+		if age := stream.CachedInfo().Config.MaxAge; age > 0 && age < c.retryHorizon() {
+			errs = append(errs, fmt.Errorf("%w: %s: stream %s drops messages after %v, retries take up to %v: raise its max age or lower Retry",
+				ErrConfig, c.cfg.Name, s.stream, age, c.retryHorizon()))
+		}
+		if err := c.bind(ctx, s); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if p, ok := c.ledger.(preparer); ok {
+		err := p.Prepare(ctx, c.retryHorizon())
+		switch {
+		case errors.Is(err, dedup.ErrConfig), errors.Is(err, dedup.ErrNoBucket):
+			errs = append(errs, fmt.Errorf("%w: %s: %w", ErrConfig, c.cfg.Name, err))
+		case err != nil:
+			errs = append(errs, fmt.Errorf("consumer: %s: %w", c.cfg.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// preparer is a ledger that can check at start whether it can keep its promise
+// for as long as an event may be retried.
+type preparer interface {
+	Prepare(ctx context.Context, horizon time.Duration) error
+}
+
+// bind creates the durable or brings it to the configuration. MaxDeliver is
+// unlimited: the server never drops, the ledger counts.
+func (c *Consumer) bind(ctx context.Context, s source) error {
+	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
+	defer cancel()
+	_, err := c.bus.JetStream().CreateOrUpdateConsumer(ctx, s.stream, jetstream.ConsumerConfig{
+		Durable:        string(c.cfg.Name),
+		Description:    "farandole consumer " + string(c.cfg.Name),
+		FilterSubjects: s.filters,
+		AckPolicy:      jetstream.AckExplicitPolicy,
+		AckWait:        c.cfg.Lease,
+		MaxDeliver:     -1,
+		MaxAckPending:  c.cfg.MaxAckPending,
+	})
+	if err != nil {
+		return fmt.Errorf("consumer: %s: durable on stream %s: %w", c.cfg.Name, s.stream, err)
+	}
+	return nil
+}
+
+// pull feeds deliveries of one source until ctx ends. It keeps one
+// subscription and asks for as many messages as this process has room for, so
+// that everything the server has handed out is in flight here, under the
+// heartbeat, and a stop gives back all of it.
+func (c *Consumer) pull(ctx, work context.Context, s source) {
+	part := "pull " + s.stream
+	reconnected := c.bus.Conn().StatusChanged(nats.CONNECTED)
+	defer c.bus.Conn().RemoveStatusListener(reconnected)
+	for ctx.Err() == nil {
+		c.health.clear(part)
+		err := c.pullBound(ctx, work, s, reconnected)
+		for err != nil && ctx.Err() == nil { // the durable is gone, or its stream
+			c.health.set(part, err)
+			c.log.Error().Err(err).Str("stream", s.stream).Msg("not consuming, will bind again")
+			select {
+			case <-ctx.Done():
+			case <-time.After(bindRetry):
+				err = c.bind(ctx, s)
+			}
+		}
+	}
+}
+
+// pullBound pulls from the durable until ctx ends (nil) or the durable does
+// not answer any more.
+func (c *Consumer) pullBound(ctx, work context.Context, s source, reconnected <-chan nats.Status) error {
+	nc := c.bus.Conn()
+	p := &puller{statuses: make(chan *nats.Msg, 64)}
+	inbox := nc.NewInbox()
+	sub, err := nc.Subscribe(inbox, func(m *nats.Msg) {
+		p.heard()
+		if m.Reply == "" {
+			select {
+			case p.statuses <- m:
+			default: // the loop is behind; the heartbeat check finds whatever this one said
+			}
+			return
+		}
+		p.delivered(c.budget)
+		c.dispatch(work, m, s.own)
+	})
+	if err != nil {
+		return fmt.Errorf("consumer: %s: subscribe: %w", c.cfg.Name, err)
+	}
+	sub.SetClosedHandler(func(string) { close(p.statuses) })
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return fmt.Errorf("consumer: %s: subscribe: %w", c.cfg.Name, err)
+	}
+	// Draining, not unsubscribing: what the server sent before it knew still
+	// arrives and is given back at once instead of after its ack wait.
+	defer func() {
+		end := sub.Drain
+		if !nc.IsConnected() { // nothing can arrive, and a drain would wait for the server
+			end = sub.Unsubscribe
+		}
+		if err := end(); err == nil {
+			for range p.statuses { // waits until the subscription is closed
+			}
+		}
+		p.forget(c.budget)
+	}()
+
+	tick := time.NewTicker(pullHeartbeat)
+	defer tick.Stop()
+	for {
+		if err := c.request(p, s, inbox); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.budget.freed:
+		case <-reconnected:
+			p.forget(c.budget) // the server forgot the pulls with the connection
+		case <-tick.C:
+			if p.silent(2 * pullHeartbeat) {
+				p.forget(c.budget)
+				if err := c.bind(ctx, s); err != nil {
+					return err
+				}
+			}
+		case m, ok := <-p.statuses:
+			if !ok {
+				return fmt.Errorf("%w: subscription closed", errUnbound)
+			}
+			if err := p.status(m, c.budget); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// request asks for what there is room for: anything when no pull is open, and
+// a worthwhile number when one is.
+func (c *Consumer) request(p *puller, s source, inbox string) error {
+	open := p.open()
+	least := 1
+	if open > 0 {
+		least = max(1, c.cfg.InFlight/8)
+	}
+	n := c.budget.reserve(least, s.share-open)
+	if n == 0 {
+		return nil
+	}
+	body, err := json.Marshal(pullRequest{Batch: n, Expires: pullExpires, Heartbeat: pullHeartbeat})
+	if err != nil {
+		return fmt.Errorf("consumer: %s: pull request: %w", c.cfg.Name, err)
+	}
+	p.asked(n)
+	if err := c.bus.Conn().PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+s.stream+"."+string(c.cfg.Name), inbox, body); err != nil {
+		return fmt.Errorf("consumer: %s: pull: %w", c.cfg.Name, err)
+	}
+	return nil
+}
+
+// pullRequest is the body of $JS.API.CONSUMER.MSG.NEXT.
+type pullRequest struct {
+	Batch     int           `json:"batch"`
+	Expires   time.Duration `json:"expires"`
+	Heartbeat time.Duration `json:"idle_heartbeat"`
+}
+
+// puller counts what the open pulls still owe us.
+type puller struct {
+	statuses chan *nats.Msg
+	mu       sync.Mutex
+	owed     int
+	last     time.Time // when the server was last heard
+}
+
+func (p *puller) open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.owed
+}
+
+func (p *puller) asked(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.owed == 0 {
+		p.last = time.Now()
+	}
+	p.owed += n
+}
+
+func (p *puller) heard() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = time.Now()
+}
+
+// delivered takes one message off what is owed. One that was written off
+// already (its pull was lost with a connection) goes over the budget.
+func (p *puller) delivered(b *budget) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.owed > 0 {
+		p.owed--
+		return
+	}
+	b.overdraw()
+}
+
+func (p *puller) silent(d time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.owed > 0 && time.Since(p.last) > d
+}
+
+// forget writes off all open pulls.
+func (p *puller) forget(b *budget) { p.writeOff(b, -1) }
+
+func (p *puller) writeOff(b *budget, n int) {
+	p.mu.Lock()
+	if n < 0 || n > p.owed {
+		n = p.owed
+	}
+	p.owed -= n
+	p.mu.Unlock()
+	b.release(n)
+}
+
+// status digests a message about a pull rather than from the stream (ADR-13,
+// ADR-37 of NATS). It returns an error when the durable has to be bound again.
+func (p *puller) status(m *nats.Msg, b *budget) error {
+	code, text := m.Header.Get("Status"), m.Header.Get("Description")
+	if code == "100" { // idle heartbeat
+		return nil
+	}
+	owed := -1
+	if v := m.Header.Get("Nats-Pending-Messages"); v != "" {
+		if n, err := strconv.Atoi(v); err == nil {
+			owed = n
+		}
+	}
+	p.writeOff(b, owed)
+	switch {
+	case code == "408", code == "404": // expired, or nothing there
+		return nil
+	case code == "409" && text != "Consumer Deleted" && text != "Consumer is push based":
+		return nil // leadership change, server shutdown, batch completed: ask again
+	}
+	return fmt.Errorf("%w: %s %s", errUnbound, code, text)
+}

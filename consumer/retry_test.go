@@ -1,0 +1,279 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/consumer"
+)
+
+// TestB34_dependency_down_for_a_while fixes the jitter near its top: full
+// jitter alone promises no least time over all attempts.
+func TestB34_dependency_down_for_a_while(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	cfg := config()
+	cfg.Retry = consumer.RetryPolicy{MaxAttempts: 5, BaseDelay: 200 * time.Millisecond, MaxDelay: 2 * time.Second}
+	down := time.Now().Add(1200 * time.Millisecond)
+	var mu sync.Mutex
+	var runs []time.Time
+	p := s.prepare(cfg, handling(func(context.Context, bus.Event) (consumer.Step, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		runs = append(runs, time.Now())
+		if time.Now().Before(down) {
+			return consumer.Step{}, errFlaky
+		}
+		return consumer.Step{}, nil
+	}), nil)
+	consumer.SetRandom(p.Consumer, 0.9)
+	p.run()
+	defer func() {
+		if err := p.stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	s.publishN(1)
+	bustest.Eventually(t, soon, func() bool { return p.Stats().Handled == 1 })
+	if n := len(s.letters()); n != 0 {
+		t.Errorf("%d dead letters, want none", n)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for n := 1; n < len(runs); n++ {
+		gap, least := runs[n].Sub(runs[n-1]), time.Duration(0.9*float64(min(cfg.Retry.MaxDelay, cfg.Retry.BaseDelay<<(n-1))))
+		if gap < least-10*time.Millisecond {
+			t.Errorf("gap %d is %v, want %v", n, gap, least)
+		}
+	}
+}
+
+func TestB37_lowered_maximum_parks_what_is_above_it(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	cfg := config()
+	cfg.Retry.MaxAttempts, cfg.Grace = 10, time.Millisecond
+	var runs tally
+	fifth := make(chan struct{})
+	r := handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
+		if runs.add(e.ID()) < 5 {
+			return consumer.Step{}, errFlaky
+		}
+		close(fifth)
+		<-ctx.Done()
+		return consumer.Step{}, ctx.Err()
+	})
+	p := s.start(cfg, r, nil)
+	s.publishN(1)
+	<-fifth
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Retry.MaxAttempts = 3
+	s.start(cfg, r, nil)
+	l := s.letter()
+	s.settled("payment")
+	if l.Reason != bus.ReasonExhausted || l.Failures != 4 {
+		t.Errorf("letter says %s after %d failures, want exhausted after 4", l.Reason, l.Failures)
+	}
+	if n := runs.of("o-0"); n != 5 {
+		t.Errorf("the handler ran %d times, want not again", n)
+	}
+}
+
+func TestB38_restarts_spend_no_attempts(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	cfg := config()
+	cfg.Grace, cfg.Lease, cfg.HandlerTimeout, cfg.Retry.MaxAttempts = time.Millisecond, time.Second, time.Second, 2
+	e := s.publishN(1)[0]
+	// A handler that is too long for any of these processes.
+	run := func() *process {
+		begun := make(chan struct{})
+		p := s.start(cfg, handling(func(ctx context.Context, _ bus.Event) (consumer.Step, error) {
+			close(begun)
+			<-ctx.Done()
+			return consumer.Step{}, ctx.Err()
+		}), nil)
+		<-begun
+		return p
+	}
+	for range 6 {
+		if err := run().stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m := s.mark("payment", bus.EventKeyOf(e)); m.Failures != 0 || m.Crashes != 0 || m.State != "waiting" {
+		t.Errorf("%s with %d failures and %d crashes after graceful restarts, want waiting with none", m.State, m.Failures, m.Crashes)
+	}
+	for range 2 {
+		run().crash()
+	}
+	var effects tally
+	s.start(cfg, counting(&effects), nil)
+	s.settled("payment")
+	effects.wantOnce(t, []bus.Event{e})
+	if m := s.mark("payment", bus.EventKeyOf(e)); m.Failures != 0 || m.Crashes != 2 {
+		t.Errorf("%d failures and %d crashes, want none and 2: crashes are counted on their own", m.Failures, m.Crashes)
+	}
+}
+
+func TestB40_retries_that_clog_the_durable_are_reported(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	cfg := config()
+	cfg.MaxAckPending = 10
+	var healthy tally
+	p := s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+		if strings.HasPrefix(e.ID(), "bad") {
+			return consumer.Step{}, consumer.RetryAfter(errFlaky, time.Minute)
+		}
+		healthy.add(e.ID())
+		return consumer.Step{}, nil
+	}), nil)
+	for i := range 9 {
+		s.publish(draft(fmt.Sprint("bad-", i)))
+	}
+	bustest.Eventually(t, soon, func() bool { return p.Stats().Retried == 9 })
+	s.publish(draft("good-1"))
+	bustest.Eventually(t, soon, func() bool { return healthy.of("good-1") == 1 }) // one place is left
+	if err := p.Health(); err != nil {
+		t.Errorf("unhealthy while events get through: %v", err)
+	}
+	s.publish(draft("bad-9"))
+	bustest.Eventually(t, soon, func() bool {
+		err := p.Health()
+		return errors.Is(err, consumer.ErrUnhealthy) && strings.Contains(err.Error(), "10 events wait for their retry, MaxAckPending is 10")
+	})
+}
+
+func TestB41_stream_that_forgets_before_the_last_retry_is_refused(t *testing.T) {
+	t.Parallel()
+	s := bareSystem(t)
+	bustest.Provision(t, s.bus, bus.TopologyConfig{EventsMaxAge: 5 * time.Second, Duplicates: time.Second})
+	cfg := config()
+	cfg.Retry.BaseDelay, cfg.Retry.MaxDelay = 10*time.Second, 10*time.Second
+	p := s.prepare(cfg, counting(new(tally)), nil)
+	err := p.Run(t.Context())
+	if !errors.Is(err, consumer.ErrConfig) || !strings.Contains(err.Error(), "drops messages after 5s, retries take up to 22s") {
+		t.Errorf("Run = %v, want ErrConfig that names both times", err)
+	}
+}
+
+func TestB49_retry_holds_its_key(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	var runs tally
+	var mu sync.Mutex
+	var order []string
+	r := handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, e.ID())
+		if e.ID() == "created" && runs.add(e.ID()) < 3 {
+			return consumer.Step{}, consumer.RetryAfter(errFlaky, 300*time.Millisecond)
+		}
+		return consumer.Step{}, nil
+	})
+	s.start(config(), r, nil)
+	for _, id := range []string{"created", "changed", "cancelled"} {
+		d := draft(id)
+		d.Key = "o-1"
+		s.publish(d)
+	}
+	s.publish(draft("other"))
+	s.settled("payment")
+	mu.Lock()
+	defer mu.Unlock()
+	if i := slices.Index(order, "other"); i < 0 || i > 2 {
+		t.Errorf("order is %v: another key waited for the retry", order)
+	}
+	order = slices.DeleteFunc(order, func(id string) bool { return id == "other" })
+	if want := []string{"created", "created", "created", "changed", "cancelled"}; !slices.Equal(order, want) {
+		t.Errorf("order is %v, want %v", order, want)
+	}
+}
+
+// TestB49_replayed_older_event_is_closed_by_its_version: order is not kept
+// across a replay, so a handler that depends on it looks at versions.
+func TestB49_replayed_older_event_is_closed_by_its_version(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	var mu sync.Mutex
+	version, mended := int64(0), false
+	r := consumer.NewRegistry()
+	consumer.Handle(r, placed, func(_ context.Context, e bus.Event, o orderData) (consumer.Step, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case e.ID() == "v1" && !mended:
+			return consumer.Step{}, consumer.Permanent(errFlaky)
+		case o.Amount <= version:
+			return consumer.Step{}, consumer.Skip
+		}
+		version = o.Amount
+		return consumer.Step{}, nil
+	})
+	p := s.start(config(), r, nil)
+	for i, id := range []string{"v1", "v2"} {
+		d := placed.New("o-1", orderData{Amount: int64(i + 1)})
+		d.ID = id
+		s.publish(d)
+	}
+	s.settled("payment")
+	s.letter()
+	mu.Lock()
+	mended = true
+	mu.Unlock()
+	s.replayAll()
+	bustest.Eventually(t, soon, func() bool { return p.Stats().Skipped == 1 })
+	s.settled("payment")
+	mu.Lock()
+	defer mu.Unlock()
+	if version != 2 {
+		t.Errorf("version is %d after the replay, want 2", version)
+	}
+	if n := len(s.letters()); n != 0 {
+		t.Errorf("%d dead letters left, want none", n)
+	}
+}
+
+// TestRetryHorizonMustBeCoveredByTheLedger: a mark that is forgotten between
+// two attempts would let the event start afresh.
+func TestRetryHorizonMustBeCoveredByTheLedger(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	cfg := config()
+	cfg.Retry.BaseDelay, cfg.Retry.MaxDelay = time.Hour, 24*time.Hour
+	err := s.prepare(cfg, counting(new(tally)), nil).Run(t.Context())
+	if !errors.Is(err, consumer.ErrConfig) || !strings.Contains(err.Error(), "Retention") {
+		t.Errorf("Run = %v, want ErrConfig that names the retention", err)
+	}
+}
+
+func TestRunWithoutStreamsSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	s := bareSystem(t)
+	err := s.prepare(config(), counting(new(tally)), nil).Run(t.Context())
+	for _, want := range []string{s.bus.Names().EventsStream(), s.bus.Names().Bucket("dedup")} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Run = %v, want it to name %s", err, want)
+		}
+	}
+}
+
+// bareSystem has no streams yet.
+func bareSystem(t *testing.T) *system {
+	t.Helper()
+	s := &system{tb: t, server: bustest.Server(t)}
+	s.bus = bustest.Connect(t, bus.Config{InProcess: s.server, Names: bus.Names{Prefix: bustest.Prefix()}})
+	return s
+}

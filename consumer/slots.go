@@ -1,0 +1,78 @@
+package consumer
+
+import "sync"
+
+// slots is the bulkhead: at most so many handlers run at once.
+type slots struct {
+	free chan struct{}
+	stop <-chan struct{} // closed when no more may start
+}
+
+func newSlots(n int, stop <-chan struct{}) *slots {
+	return &slots{free: make(chan struct{}, n), stop: stop}
+}
+
+// acquire waits for a slot; ok is false when the consumer is stopping.
+func (s *slots) acquire() (held *slot, ok bool) {
+	select {
+	case <-s.stop:
+		return nil, false
+	default:
+	}
+	select {
+	case s.free <- struct{}{}:
+		return &slot{of: s}, true
+	case <-s.stop:
+		return nil, false
+	}
+}
+
+// slot is one place in the bulkhead. Releasing it twice is fine.
+type slot struct {
+	of   *slots
+	once sync.Once
+}
+
+func (s *slot) release() { s.once.Do(func() { <-s.of.free }) }
+
+// budget bounds the deliveries this process holds: a pull asks the server for
+// no more than what is free.
+type budget struct {
+	mu    sync.Mutex
+	free  int
+	freed chan struct{} // signals that something became free
+}
+
+func newBudget(n int) *budget { return &budget{free: n, freed: make(chan struct{}, 1)} }
+
+// reserve takes up to most places, none if fewer than least are free.
+func (b *budget) reserve(least, most int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := min(b.free, most)
+	if n < max(least, 1) {
+		return 0
+	}
+	b.free -= n
+	return n
+}
+
+// overdraw takes a place that was not reserved.
+func (b *budget) overdraw() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.free--
+}
+
+func (b *budget) release(n int) {
+	if n <= 0 {
+		return
+	}
+	b.mu.Lock()
+	b.free += n
+	b.mu.Unlock()
+	select {
+	case b.freed <- struct{}{}:
+	default:
+	}
+}

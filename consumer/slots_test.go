@@ -1,0 +1,120 @@
+package consumer
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+func TestSlotsBoundWhatRuns(t *testing.T) {
+	t.Parallel()
+	s := newSlots(3, make(chan struct{}))
+	var running, most atomic.Int32
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			held, ok := s.acquire()
+			if !ok {
+				t.Error("acquire refused while nothing stops")
+				return
+			}
+			defer held.release()
+			n := running.Add(1)
+			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+			}
+			running.Add(-1)
+			held.release() // twice is once
+		})
+	}
+	all.Wait()
+	if n := most.Load(); n > 3 {
+		t.Errorf("%d ran at once, want at most 3", n)
+	}
+	if n := len(s.free); n != 0 {
+		t.Errorf("%d slots taken after all were released", n)
+	}
+}
+
+func TestSlotsLetNothingStartOnceStopped(t *testing.T) {
+	t.Parallel()
+	stop := make(chan struct{})
+	s := newSlots(1, stop)
+	if _, ok := s.acquire(); !ok {
+		t.Fatal("acquire refused")
+	}
+	waiting := make(chan bool)
+	go func() {
+		_, ok := s.acquire()
+		waiting <- ok
+	}()
+	close(stop)
+	if <-waiting {
+		t.Error("a waiting acquire succeeded after the stop")
+	}
+	free := newSlots(1, stop)
+	if _, ok := free.acquire(); ok {
+		t.Error("an acquire succeeded after the stop although a slot was free")
+	}
+}
+
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	b := newBudget(10)
+	for _, tt := range []struct{ least, most, want int }{
+		{1, 4, 4},
+		{7, 20, 0}, // six are left
+		{6, 20, 6},
+		{1, 1, 0},
+		{0, 5, 0},
+	} {
+		if got := b.reserve(tt.least, tt.most); got != tt.want {
+			t.Errorf("reserve(%d, %d) = %d, want %d", tt.least, tt.most, got, tt.want)
+		}
+	}
+	b.overdraw()
+	b.release(1)
+	if got := b.reserve(1, 1); got != 0 {
+		t.Errorf("reserve = %d while overdrawn, want 0", got)
+	}
+	b.release(10)
+	select {
+	case <-b.freed:
+	default:
+		t.Error("release does not signal")
+	}
+	if b.free != 10 {
+		t.Errorf("free = %d after everything came back, want 10", b.free)
+	}
+	b.release(0)
+	b.release(-3)
+	if b.free != 10 {
+		t.Errorf("free = %d after releasing nothing, want 10", b.free)
+	}
+}
+
+func TestBudgetOfManyPullersIsNeverExceeded(t *testing.T) {
+	t.Parallel()
+	const places = 50
+	b := newBudget(places)
+	var held, most atomic.Int64
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for range 1000 {
+				n := b.reserve(1, 1+i)
+				now := held.Add(int64(n))
+				for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+				}
+				held.Add(int64(-n))
+				b.release(n)
+			}
+		})
+	}
+	all.Wait()
+	if n := most.Load(); n > places {
+		t.Errorf("%d reserved at once, want at most %d", n, places)
+	}
+	if b.free != places {
+		t.Errorf("free = %d at the end, want %d", b.free, places)
+	}
+}
