@@ -1,0 +1,218 @@
+package payment
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/services/events"
+)
+
+const (
+	maxAnswer     = 64 << 10 // bytes of the gateway's answer that are read
+	maxRetryAfter = 30 * time.Second
+	maxDetail     = 200 // bytes of a refusal that are told
+)
+
+// client calls the gateway. It is safe for concurrent use.
+type client struct {
+	url     string
+	timeout time.Duration
+	http    *http.Client
+	metrics *metrics
+}
+
+func newClient(url string, timeout time.Duration, connections int, m *metrics) *client {
+	return &client{url: url, timeout: timeout, metrics: m, http: &http.Client{
+		Transport: &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			MaxIdleConnsPerHost: connections,
+			IdleConnTimeout:     90 * time.Second,
+		},
+		// A redirected POST may have become a GET: better to report it.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// result is how a charge ended.
+type result string
+
+const (
+	chargeCaptured result = "captured"
+	chargeDeclined result = "declined"
+	chargeVoided   result = "voided" // the order was given up: nothing is charged
+)
+
+// charge is the gateway's answer to a charge.
+type charge struct {
+	result   result
+	ChargeID string `json:"charge_id"`
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+	Reason   string `json:"reason"`
+}
+
+// void is the gateway's answer to a void; ChargeID is empty and Amount 0 when
+// nothing was charged.
+type void struct {
+	RefundID string `json:"refund_id"`
+	ChargeID string `json:"charge_id"`
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+}
+
+// problemVoided is the type of the gateway's problem for a voided charge.
+const problemVoided = "urn:farandole:gateway:voided"
+
+// The idempotency keys. An order id may hold what no header can.
+func chargeKey(orderID string) string { return "charge-" + bus.EscapeKey(bus.Key(orderID)) }
+func refundKey(orderID string) string { return "refund-" + bus.EscapeKey(bus.Key(orderID)) }
+
+// charge asks for the order's total, once however often it is called.
+func (c *client) charge(ctx context.Context, p events.Placed) (charge, error) {
+	status, answer, err := c.post(ctx, "/charges", chargeKey(p.OrderID), map[string]any{
+		"order_id": p.OrderID, "customer_id": p.CustomerID, "amount": p.Total.Amount, "currency": p.Total.Currency,
+	}, http.StatusPaymentRequired, http.StatusConflict)
+	if err != nil {
+		return charge{}, err
+	}
+	var out charge
+	switch {
+	case status == http.StatusConflict && isVoided(answer):
+		return charge{result: chargeVoided}, nil
+	case status == http.StatusConflict:
+		return charge{}, refusal(status, answer)
+	}
+	if err := json.Unmarshal(answer, &out); err != nil {
+		return charge{}, fmt.Errorf("%w: charge: answer: %w", ErrGateway, err)
+	}
+	if status == http.StatusPaymentRequired {
+		out.result = chargeDeclined
+		return out, nil
+	}
+	if out.ChargeID == "" || out.Amount != p.Total.Amount || out.Currency != p.Total.Currency {
+		return charge{}, fmt.Errorf("%w: charge: answer %q of %d %s, want %d %s", ErrGateway,
+			out.ChargeID, out.Amount, out.Currency, p.Total.Amount, p.Total.Currency)
+	}
+	out.result = chargeCaptured
+	return out, nil
+}
+
+// void refunds the order's charge if there is one, and makes that there will
+// be none if there is not.
+func (c *client) void(ctx context.Context, orderID string) (void, error) {
+	_, answer, err := c.post(ctx, "/voids", refundKey(orderID), map[string]any{
+		"charge_key": chargeKey(orderID), "order_id": orderID,
+	})
+	if err != nil {
+		return void{}, err
+	}
+	var out void
+	if err := json.Unmarshal(answer, &out); err != nil {
+		return void{}, fmt.Errorf("%w: void: answer: %w", ErrGateway, err)
+	}
+	return out, nil
+}
+
+// post makes one call within the timeout. Statuses other than 200, 201 and the
+// wanted ones are errors that say what should become of the event.
+func (c *client) post(ctx context.Context, path, key string, body any, wanted ...int) (status int, answer []byte, err error) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return 0, nil, fmt.Errorf("%w: encode: %w", ErrGateway, err)
+	}
+	start := time.Now()
+	status, header, answer, err := c.do(ctx, path, key, data)
+	c.metrics.call(path, status, time.Since(start))
+	if err != nil {
+		return 0, nil, err
+	}
+	if status == http.StatusOK || status == http.StatusCreated {
+		return status, answer, nil
+	}
+	for _, w := range wanted {
+		if status == w {
+			return status, answer, nil
+		}
+	}
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		if after, ok := retryAfter(header.Get("Retry-After"), time.Now()); ok {
+			return 0, nil, consumer.RetryAfter(failure(status, answer), after)
+		}
+	}
+	return 0, nil, refusal(status, answer)
+}
+
+func (c *client) do(ctx context.Context, path, key string, data []byte) (status int, header http.Header, answer []byte, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, ErrTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(data))
+	if err != nil {
+		return 0, nil, nil, fmt.Errorf("%w: %w", ErrGateway, err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", key)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return 0, nil, nil, called(ctx, path, err)
+	}
+	defer resp.Body.Close()
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return 0, nil, nil, called(ctx, path, err)
+	}
+	return resp.StatusCode, resp.Header, answer, nil
+}
+
+// called tells why a call failed, with the cause of its cancellation.
+func called(ctx context.Context, path string, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %s: %w: %w", ErrGateway, path, cause, err)
+	}
+	return fmt.Errorf("%w: %s: %w", ErrGateway, path, err)
+}
+
+// refusal is a failure that is final when the status says that the request is
+// at fault. 408, 425 and 429 blame the moment.
+func refusal(status int, answer []byte) error {
+	err := failure(status, answer)
+	switch {
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == http.StatusTooManyRequests, status >= 500:
+		return err
+	default:
+		return consumer.Permanent(err)
+	}
+}
+
+// failure tells an answer that is not a success.
+func failure(status int, answer []byte) error {
+	var problem struct{ Title, Detail string }
+	if json.Unmarshal(answer, &problem) == nil && problem.Title != "" {
+		return fmt.Errorf("%w: %d %s: %s", ErrGateway, status, problem.Title, problem.Detail)
+	}
+	return fmt.Errorf("%w: %d %q", ErrGateway, status, answer[:min(len(answer), maxDetail)])
+}
+
+func isVoided(answer []byte) bool {
+	var problem struct{ Type string }
+	return json.Unmarshal(answer, &problem) == nil && problem.Type == problemVoided
+}
+
+// retryAfter reads a Retry-After header, seconds or a date; ok is false when
+// it says nothing.
+func retryAfter(value string, now time.Time) (after time.Duration, ok bool) {
+	if n, err := strconv.ParseInt(value, 10, 32); err == nil {
+		after = time.Duration(n) * time.Second
+	} else if at, err := http.ParseTime(value); err == nil {
+		after = at.Sub(now)
+	}
+	return min(after, maxRetryAfter), after > 0
+}

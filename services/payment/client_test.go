@@ -1,0 +1,148 @@
+package payment
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/services/events"
+)
+
+func order(id, customer string) events.Placed {
+	return events.Placed{
+		OrderID: id, CustomerID: customer, Items: []events.Item{{SKU: "widget", Quantity: 1}},
+		Total: events.Money{Amount: 2500, Currency: "EUR"},
+	}
+}
+
+func gatewayClient(t *testing.T, h http.HandlerFunc) *client {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	m, err := newMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newClient(srv.URL, 200*time.Millisecond, 1, m)
+	t.Cleanup(func() {
+		c.http.CloseIdleConnections()
+		srv.Close()
+	})
+	return c
+}
+
+// How the consumer takes each answer: compared with what its own constructors make.
+func TestAnswersDecideWhatBecomesOfTheEvent(t *testing.T) {
+	t.Parallel()
+	const problem = `{"type":"about:blank","title":"no","detail":"because"}`
+	for _, tc := range []struct {
+		name       string
+		status     int
+		retryAfter string
+		body       string
+		want       error // shape: nil, transient, permanent or retry after
+		text       string
+	}{
+		{"captured", 201, "", `{"charge_id":"ch-1","amount":2500,"currency":"EUR","status":"captured"}`, nil, ""},
+		{"replayed", 200, "", `{"charge_id":"ch-1","amount":2500,"currency":"EUR","status":"captured"}`, nil, ""},
+		{"declined", 402, "", `{"status":"declined","reason":"no funds"}`, nil, ""},
+		{"voided", 409, "", `{"type":"urn:farandole:gateway:voided"}`, nil, ""},
+		{"other conflict", 409, "", problem, consumer.Permanent(ErrGateway), "409 no: because"},
+		{"bad request", 400, "", problem, consumer.Permanent(ErrGateway), "400 no: because"},
+		{"not found", 404, "", "no such page", consumer.Permanent(ErrGateway), `404 "no such page"`},
+		{"redirect", 307, "", "", consumer.Permanent(ErrGateway), "307"},
+		{"request timeout", 408, "", "", ErrGateway, "408"},
+		{"error", 500, "", problem, ErrGateway, "500 no: because"},
+		{"error with Retry-After", 500, "1", problem, ErrGateway, "500"},
+		{"unavailable", 503, "", problem, ErrGateway, "503"},
+		{"unavailable for 2 s", 503, "2", problem, consumer.RetryAfter(ErrGateway, 2*time.Second), "503"},
+		{"too many", 429, "3", problem, consumer.RetryAfter(ErrGateway, 3*time.Second), "429"},
+		{"too many, says nothing", 429, "", problem, ErrGateway, "429"},
+		{"no JSON", 201, "", "<html>", ErrGateway, "answer"},
+		{"no charge id", 201, "", `{"amount":2500,"currency":"EUR"}`, ErrGateway, "answer"},
+		{"another amount", 201, "", `{"charge_id":"ch-1","amount":1,"currency":"EUR"}`, ErrGateway, "want 2500 EUR"},
+		{"endless answer", 201, "", strings.Repeat(" ", 1<<20), ErrGateway, "answer"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			c := gatewayClient(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Idempotency-Key") != "charge-ord=201" {
+					t.Errorf("key %q", r.Header.Get("Idempotency-Key"))
+				}
+				if tc.retryAfter != "" {
+					w.Header().Set("Retry-After", tc.retryAfter)
+				}
+				w.WriteHeader(tc.status)
+				_, _ = w.Write([]byte(tc.body)) //nolint:errcheck // the client may not want all of it
+			})
+			_, err := c.charge(t.Context(), order("ord 1", "anna"))
+			if !sameOutcome(err, tc.want) || err != nil && (!errors.Is(err, ErrGateway) || !strings.Contains(err.Error(), tc.text)) {
+				t.Fatalf("got %v, want %v and %q", err, tc.want, tc.text)
+			}
+		})
+	}
+}
+
+func TestNoAnswerIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	hung := make(chan struct{})
+	slow := gatewayClient(t, func(http.ResponseWriter, *http.Request) { <-hung })
+	defer close(hung)
+	if _, err := slow.charge(t.Context(), order("o", "anna")); !errors.Is(err, ErrTimeout) || !errors.Is(err, ErrGateway) || !sameOutcome(err, ErrGateway) {
+		t.Errorf("timeout: %v", err)
+	}
+	lost := gatewayClient(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	if _, err := lost.charge(t.Context(), order("o", "anna")); !sameOutcome(err, ErrGateway) || errors.Is(err, ErrTimeout) {
+		t.Errorf("lost: %v", err)
+	}
+	none := *lost
+	none.url = "http://127.0.0.1:1"
+	if _, err := none.void(t.Context(), "o"); !sameOutcome(err, ErrGateway) || !errors.Is(err, ErrGateway) {
+		t.Errorf("refused: %v", err)
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for value, want := range map[string]time.Duration{
+		"7": 7 * time.Second, "30": 30 * time.Second, "86400": 30 * time.Second,
+		"Sun, 01 Mar 2026 12:00:05 GMT": 5 * time.Second, "Sun, 01 Mar 2026 13:00:00 GMT": 30 * time.Second,
+		"": 0, "0": 0, "-5": 0, "soon": 0, "1.5": 0, "99999999999999999999": 0, "Sun, 01 Mar 2026 11:00:00 GMT": 0,
+	} {
+		got, ok := retryAfter(value, now)
+		if ok != (want > 0) || ok && got != want {
+			t.Errorf("%q: %v, %v, want %v", value, got, ok, want)
+		}
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	for name, cfg := range map[string]Config{
+		"no URL":                    {},
+		"no scheme":                 {GatewayURL: "localhost:80"},
+		"other scheme":              {GatewayURL: "nats://localhost"},
+		"no host":                   {GatewayURL: "http://"},
+		"negative timeout":          {GatewayURL: "http://gw", Timeout: -1},
+		"as long as the handler's":  {GatewayURL: "http://gw", Timeout: 10 * time.Second},
+		"longer than the handler's": {GatewayURL: "http://gw", Consumer: consumer.Config{HandlerTimeout: time.Second}},
+	} {
+		if _, err := New(b, cfg); !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := New(b, Config{GatewayURL: "http://gw", Consumer: consumer.Config{InFlight: 1}}); !errors.Is(err, consumer.ErrConfig) {
+		t.Errorf("consumer: %v", err)
+	}
+	if _, err := New(b, Config{GatewayURL: "https://gw/api/"}); err != nil {
+		t.Error(err)
+	}
+}

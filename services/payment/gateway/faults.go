@@ -1,0 +1,184 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Mode is what is wrong with the gateway.
+type Mode string
+
+// The modes.
+const (
+	ModeOK      Mode = "ok"
+	ModeDown    Mode = "down"    // every charge and void gets 503
+	ModeSlow    Mode = "slow"    // new charges and voids are made at once and answered after the delay
+	ModeFlaky   Mode = "flaky"   // tries fail with 500, with 503, or are made and their answer is lost
+	ModeDecline Mode = "decline" // some orders are declined
+)
+
+// Faults say what is wrong with the gateway, on purpose. With one seed the
+// same tries of the same keys fail, and the same orders are declined.
+type Faults struct {
+	// Mode. Defaults to ModeOK.
+	Mode Mode `json:"mode"`
+	// Rate is the share of tries that fail (flaky) or of orders that are
+	// declined (decline), 0 to 1. Defaults to 0.
+	Rate float64 `json:"rate"`
+	// DelayMS is the delay of mode slow in milliseconds. Defaults to 2,000.
+	DelayMS int64 `json:"delay_ms"`
+	// Seed chooses which. Defaults to 0.
+	Seed uint64 `json:"seed"`
+}
+
+const (
+	customerDelay = 2 * time.Second
+	maxDelay      = 10 * time.Minute
+	// maxInARow is how often one key fails in a row at most, so that retries converge.
+	maxInARow = 3
+)
+
+func (f Faults) withDefaults() Faults {
+	if f.Mode == "" {
+		f.Mode = ModeOK
+	}
+	if f.DelayMS == 0 {
+		f.DelayMS = customerDelay.Milliseconds()
+	}
+	return f
+}
+
+func (f Faults) validate() error {
+	switch f.Mode {
+	case ModeOK, ModeDown, ModeSlow, ModeFlaky, ModeDecline:
+	default:
+		return fmt.Errorf("%w: mode %q: want ok, down, slow, flaky or decline", ErrFaults, f.Mode)
+	}
+	if math.IsNaN(f.Rate) || f.Rate < 0 || f.Rate > 1 {
+		return fmt.Errorf("%w: rate %v: want 0 to 1", ErrFaults, f.Rate)
+	}
+	if f.DelayMS < 0 || f.DelayMS > maxDelay.Milliseconds() {
+		return fmt.Errorf("%w: delay_ms %d: want 0 to %d", ErrFaults, f.DelayMS, maxDelay.Milliseconds())
+	}
+	return nil
+}
+
+// fate is what becomes of one try.
+type fate int
+
+const (
+	fateWorks       fate = iota
+	fateError            // 500, nothing done
+	fateUnavailable      // 503, nothing done
+	fateLost             // done, and the connection closed without an answer
+)
+
+// injector decides the fate of every try. It forgets the tries at a restart.
+type injector struct {
+	mu     sync.Mutex
+	faults Faults
+	tries  map[string]tries // by idempotency key
+}
+
+type tries struct {
+	made   int
+	failed int // in a row, up to now
+}
+
+func newInjector() *injector {
+	return &injector{faults: Faults{}.withDefaults(), tries: map[string]tries{}}
+}
+
+// Faults returns what is wrong at the moment.
+func (g *Gateway) Faults() Faults { return g.faults.get() }
+
+// SetFaults changes what is wrong. The error matches [ErrFaults].
+func (g *Gateway) SetFaults(f Faults) error {
+	f = f.withDefaults()
+	if err := f.validate(); err != nil {
+		return err
+	}
+	g.faults.mu.Lock()
+	defer g.faults.mu.Unlock()
+	g.faults.faults = f
+	return nil
+}
+
+func (i *injector) get() Faults {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.faults
+}
+
+// try counts a try of a key and decides its fate. customer is empty for voids.
+func (i *injector) try(key, customer string) fate {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.faults.Mode == ModeDown {
+		return fateUnavailable
+	}
+	t := i.tries[key]
+	t.made++
+	f := i.draw(key, customer, t)
+	if f == fateWorks {
+		t.failed = 0
+	} else {
+		t.failed++
+	}
+	i.tries[key] = t
+	return f
+}
+
+func (i *injector) draw(key, customer string, t tries) fate {
+	switch {
+	case t.failed >= maxInARow:
+		return fateWorks
+	case strings.HasPrefix(customer, "flaky-") && t.made == 1:
+		return fateError
+	case strings.HasPrefix(customer, "flaky-") && t.made == 2:
+		return fateUnavailable
+	case i.faults.Mode != ModeFlaky:
+		return fateWorks
+	}
+	share, bits := chance(i.faults.Seed, fmt.Sprintf("%d %s", t.made, key))
+	if share >= i.faults.Rate {
+		return fateWorks
+	}
+	return []fate{fateError, fateUnavailable, fateLost}[bits%3]
+}
+
+// declines says whether a charge is refused. It depends on the order and the
+// seed alone, not on the try.
+func (i *injector) declines(r chargeRequest) (reason string, declined bool) {
+	if strings.HasPrefix(r.CustomerID, "decline-") {
+		return "insufficient funds", true
+	}
+	f := i.get()
+	if f.Mode != ModeDecline {
+		return "", false
+	}
+	share, _ := chance(f.Seed, r.OrderID)
+	return "card refused", share < f.Rate
+}
+
+// delay is how long the answer to something new takes.
+func (i *injector) delay(customer string) time.Duration {
+	if f := i.get(); f.Mode == ModeSlow {
+		return time.Duration(f.DelayMS) * time.Millisecond
+	}
+	if strings.HasPrefix(customer, "slow-") {
+		return customerDelay
+	}
+	return 0
+}
+
+// chance draws from [0, 1), and some more bits, always the same for one seed and text.
+func chance(seed uint64, text string) (share float64, bits uint64) {
+	sum := sha256.Sum256(append(binary.BigEndian.AppendUint64(nil, seed), text...))
+	return float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53), binary.BigEndian.Uint64(sum[8:])
+}

@@ -1,0 +1,77 @@
+package payment
+
+import (
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/services/events"
+)
+
+// Status is where an order's payment stands.
+type Status string
+
+// The statuses; the empty one is an order of which no outcome is known yet.
+// Refunded, Declined and Cancelled are final.
+const (
+	Captured  Status = "captured"
+	Declined  Status = "declined"
+	Refunded  Status = "refunded"
+	Cancelled Status = "cancelled" // given up before anything was charged; nothing will be
+)
+
+// Record is the document of one order in the bucket, under its id:
+//
+//	{"order_id":"ord-1","status":"refunded","charge_id":"ch-1","refund_id":"re-1",
+//	 "amount":2500,"currency":"EUR","steps":{…}}
+type Record struct {
+	OrderID  string `json:"order_id"`
+	Status   Status `json:"status"`
+	ChargeID string `json:"charge_id,omitempty"`
+	RefundID string `json:"refund_id,omitempty"`
+	// Amount is what was charged in minor units, also after the refund; 0 when
+	// declined or cancelled.
+	Amount int64 `json:"amount"`
+	// Currency is ISO 4217; "XXX" (no currency) when cancelled.
+	Currency string `json:"currency"`
+	// Steps are what each event led to.
+	Steps events.Steps `json:"steps,omitempty"`
+}
+
+// noCurrency is ISO 4217's code for transactions without a currency.
+const noCurrency = "XXX"
+
+// wantsCharge says whether a placed order is still to be charged.
+func wantsCharge(r Record) bool { return r.Status == "" }
+
+// onCharge decides what follows from the gateway's answer to a charge. Nothing
+// follows from a voided one: whoever voided it records and tells so.
+func onCharge(r Record, p events.Placed, c charge) (Record, []bus.Draft) {
+	switch {
+	case !wantsCharge(r) || c.result == chargeVoided:
+		return r, nil
+	case c.result == chargeDeclined:
+		r.Status, r.Currency = Declined, p.Total.Currency
+		return r, []bus.Draft{events.PaymentDeclined.New(bus.Key(p.OrderID), events.Declined{OrderID: p.OrderID, Reason: c.Reason})}
+	default:
+		r.Status, r.ChargeID, r.Amount, r.Currency = Captured, c.ChargeID, p.Total.Amount, p.Total.Currency
+		return r, []bus.Draft{events.PaymentCaptured.New(bus.Key(p.OrderID), events.Captured{
+			OrderID: p.OrderID, ChargeID: c.ChargeID, Amount: p.Total, Items: p.Items,
+		})}
+	}
+}
+
+// wantsVoid says whether an order that fails is still to be given its money
+// back. A charge of unknown outcome is, for it may have happened.
+func wantsVoid(r Record) bool { return r.Status == "" || r.Status == Captured }
+
+// onVoid decides what follows from the gateway's answer to a void.
+func onVoid(r Record, v void) (Record, []bus.Draft) {
+	if !wantsVoid(r) {
+		return r, nil
+	}
+	r.Status, r.ChargeID, r.RefundID, r.Amount, r.Currency = Refunded, v.ChargeID, v.RefundID, v.Amount, v.Currency
+	if v.ChargeID == "" {
+		r.Status, r.Amount, r.Currency = Cancelled, 0, noCurrency
+	}
+	return r, []bus.Draft{events.PaymentRefunded.New(bus.Key(r.OrderID), events.Refunded{
+		OrderID: r.OrderID, RefundID: r.RefundID, Amount: events.Money{Amount: r.Amount, Currency: r.Currency},
+	})}
+}

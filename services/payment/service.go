@@ -1,0 +1,174 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/services/events"
+)
+
+// Name is the service's consumer name.
+const Name bus.Consumer = "payment"
+
+// Bucket is the short name of the service's KV bucket.
+const Bucket = "payments"
+
+// Config is what the service may be told. Only GatewayURL is required.
+type Config struct {
+	// GatewayURL is the gateway's base URL, http or https. Required.
+	GatewayURL string
+	// Timeout of one call to the gateway, shorter than the consumer's
+	// HandlerTimeout, so that a slow gateway is told from a stuck handler.
+	// Defaults to 5 s.
+	Timeout time.Duration
+	// Consumer are settings of the consumer; the service fills in name,
+	// source, metrics and logger. Defaults to the consumer's defaults.
+	Consumer consumer.Config
+	// NoPoison switches the fault "poison" off from the start. Defaults to false (on).
+	NoPoison bool
+	// Logger of the consumer. Defaults to silence.
+	Logger zerolog.Logger
+}
+
+const (
+	defaultTimeout        = 5 * time.Second
+	defaultHandlerTimeout = 10 * time.Second // the consumer's
+	defaultConcurrency    = 64               // the consumer's
+)
+
+func (c Config) withDefaults() Config {
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	if c.Consumer.HandlerTimeout == 0 {
+		c.Consumer.HandlerTimeout = defaultHandlerTimeout
+	}
+	if c.Consumer.Concurrency == 0 {
+		c.Consumer.Concurrency = defaultConcurrency
+	}
+	c.GatewayURL = strings.TrimSuffix(c.GatewayURL, "/")
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if u, err := url.Parse(c.GatewayURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		errs = append(errs, fmt.Errorf("%w: GatewayURL %q: want http://host or https://host", ErrConfig, c.GatewayURL))
+	}
+	if c.Timeout < 0 || c.Timeout >= c.Consumer.HandlerTimeout {
+		errs = append(errs, fmt.Errorf("%w: Timeout %v: want more than 0 and less than HandlerTimeout %v", ErrConfig, c.Timeout, c.Consumer.HandlerTimeout))
+	}
+	return errors.Join(errs...)
+}
+
+// store keeps the records; a *bus.Bucket is one.
+type store interface {
+	Get(ctx context.Context, key bus.Key) (r Record, revision uint64, err error)
+	Put(ctx context.Context, key bus.Key, r Record, revision uint64) (uint64, error)
+}
+
+var _ store = (*bus.Bucket[Record])(nil)
+
+// Service charges and refunds. Make it with New.
+type Service struct {
+	bus      *bus.Bus
+	registry *consumer.Registry
+	consumer *consumer.Consumer
+	gateway  *client
+	metrics  *prometheus.Registry
+	poison   atomic.Bool
+
+	mu    sync.Mutex
+	store store // nil until Run has opened it
+}
+
+// New checks the configuration and does no I/O. The error matches [ErrConfig]
+// or consumer.ErrConfig.
+func New(b *bus.Bus, cfg Config) (*Service, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Service{bus: b, registry: consumer.NewRegistry(), metrics: prometheus.NewRegistry()}
+	s.poison.Store(!cfg.NoPoison)
+	m, err := newMetrics(s.metrics)
+	if err != nil {
+		return nil, fmt.Errorf("payment: %w", err)
+	}
+	s.gateway = newClient(cfg.GatewayURL, cfg.Timeout, cfg.Consumer.Concurrency, m)
+	consumer.Handle(s.registry, events.OrderPlaced, s.placed)
+	consumer.Handle(s.registry, events.InventoryRejected, func(ctx context.Context, e bus.Event, p events.Rejected) (consumer.Step, error) {
+		return s.compensate(ctx, e, p.OrderID)
+	})
+	consumer.Handle(s.registry, events.InventoryReleased, func(ctx context.Context, e bus.Event, p events.Released) (consumer.Step, error) {
+		return s.compensate(ctx, e, p.OrderID)
+	})
+	cfg.Consumer.Name, cfg.Consumer.Source = Name, "/"+string(Name)
+	cfg.Consumer.Metrics, cfg.Consumer.Logger = s.metrics, cfg.Logger
+	if s.consumer, err = consumer.New(b, s.registry, cfg.Consumer); err != nil {
+		return nil, fmt.Errorf("payment: %w", err)
+	}
+	return s, nil
+}
+
+// Registry returns the service's handlers.
+func (s *Service) Registry() *consumer.Registry { return s.registry }
+
+// Stats returns the consumer's counts.
+func (s *Service) Stats() consumer.Stats { return s.consumer.Stats() }
+
+// Metrics are the service's metrics.
+func (s *Service) Metrics() prometheus.Gatherer { return s.metrics }
+
+// SetPoison switches the fault "poison" on or off: while it is on, the handler
+// panics for customers whose id begins with "poison-".
+func (s *Service) SetPoison(on bool) { s.poison.Store(on) }
+
+// Run opens the bucket and consumes until ctx ends, like consumer.Run, whose
+// errors it returns. An error matching bus.ErrNoStream means that the bucket
+// is not provisioned. It can be called once.
+func (s *Service) Run(ctx context.Context) error {
+	defer s.gateway.http.CloseIdleConnections()
+	bucket, err := bus.OpenBucket[Record](ctx, s.bus, Bucket)
+	if err != nil {
+		return fmt.Errorf("payment: %w", err)
+	}
+	s.use(bucket)
+	return s.consumer.Run(ctx)
+}
+
+// Health returns nil while the service can work, else an error matching
+// [ErrNotReady] or consumer.ErrUnhealthy. The gateway is not part of it:
+// restarting payment does not mend the gateway.
+func (s *Service) Health() error {
+	if _, err := s.opened(); err != nil {
+		return err
+	}
+	return s.consumer.Health()
+}
+
+func (s *Service) use(st store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store = st
+}
+
+func (s *Service) opened() (store, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.store == nil {
+		return nil, ErrNotReady
+	}
+	return s.store, nil
+}
