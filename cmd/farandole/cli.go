@@ -1,0 +1,30 @@
+package main
+
+import "github.com/alecthomas/kong"
+
+// cli is the command line: one field a command or global flag.
+type cli struct {
+	Connection connection `embed:"" group:"connection"`
+	LogLevel   string     `enum:",debug,info,warn,error,off" default:"" env:"FARANDOLE_LOG_LEVEL" placeholder:"LEVEL" help:"Least level logged to stderr: debug, info, warn, error or off. Default: warn; off for demo."`
+
+	Demo        demoCmd        `cmd:"" help:"A whole system with injected trouble, in this process, audited at the end."`
+	Serve       serveCmd       `cmd:"" help:"Run services."`
+	Topology    topologyCmd    `cmd:"" help:"Streams and buckets: what differs, and make it so."`
+	Publish     publishCmd     `cmd:"" help:"Publish one event."`
+	Tail        tailCmd        `cmd:"" help:"Follow events."`
+	DLQ         dlqCmd         `cmd:"" name:"dlq" help:"Dead letters: look, replay, discard."`
+	Healthcheck healthcheckCmd `cmd:"" help:"GET a URL; exit 0 if it answers 200, else 1."`
+	Version     versionCmd     `cmd:"" help:"Print the version."`
+}
+
+var groups = []kong.Group{{Key: "connection", Title: "Connection:"}}
+
+// jsonFlag is embedded in every command that prints data.
+type jsonFlag struct {
+	JSON bool `name:"json" help:"Print JSON on stdout, for programs."`
+}
+
+// yesFlag is embedded in every command that destroys something.
+type yesFlag struct {
+	Yes bool `short:"y" help:"Do not ask."`
+}

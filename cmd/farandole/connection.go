@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// connection is how to reach NATS. The environment variables are those of the
+// nats CLI where it has one.
+type connection struct {
+	Server   string        `short:"s" env:"NATS_URL" placeholder:"URL" help:"NATS servers, comma-separated. Default: nats://127.0.0.1:4222."`
+	Context  string        `env:"NATS_CONTEXT" placeholder:"NAME" help:"A context of the nats CLI."`
+	Creds    string        `env:"NATS_CREDS" placeholder:"FILE" help:"Credentials file."`
+	User     string        `env:"NATS_USER" help:"User name."`
+	Password string        `env:"NATS_PASSWORD" help:"Password; better in the environment than on the command line."`
+	NKey     string        `name:"nkey" env:"NATS_NKEY" placeholder:"FILE" help:"NKey seed file."`
+	Token    string        `env:"NATS_TOKEN" help:"Token; better in the environment."`
+	TLSCA    string        `name:"tls-ca" env:"NATS_CA" placeholder:"FILE" help:"CA certificate (PEM)."`
+	TLSCert  string        `name:"tls-cert" env:"NATS_CERT" placeholder:"FILE" help:"Client certificate (PEM)."`
+	TLSKey   string        `name:"tls-key" env:"NATS_KEY" placeholder:"FILE" help:"Client key (PEM)."`
+	Wait     time.Duration `env:"FARANDOLE_WAIT" placeholder:"DURATION" help:"How long to wait for a server that is not up. Default: 5s; 1m for serve."`
+
+	Prefix     string `env:"FARANDOLE_PREFIX" help:"Prefix of all subjects, streams and buckets of this system."`
+	TypePrefix string `env:"FARANDOLE_TYPE_PREFIX" placeholder:"com.acme." help:"Reverse-DNS prefix of event types, with its final dot."`
+}
+
+// config returns the bus configuration for a connection named name.
+func (c connection) config(name string, log zerolog.Logger) bus.Config {
+	return bus.Config{
+		URL:      c.Server,
+		Name:     "farandole " + name,
+		Names:    bus.Names{Prefix: c.Prefix, TypePrefix: c.TypePrefix},
+		Context:  c.Context,
+		Creds:    c.Creds,
+		NKey:     c.NKey,
+		User:     c.User,
+		Password: c.Password,
+		Token:    c.Token,
+		TLSCA:    c.TLSCA,
+		TLSCert:  c.TLSCert,
+		TLSKey:   c.TLSKey,
+		Wait:     c.Wait,
+		Logger:   log,
+	}
+}
+
+// withBus runs f with a connection named after the command, and closes it.
+func (a *app) withBus(ctx context.Context, command string, f func(*bus.Bus) error) error {
+	return withConfig(ctx, a.root.Connection.config(command, a.log("warn")), f)
+}
+
+func withConfig(ctx context.Context, cfg bus.Config, f func(*bus.Bus) error) error {
+	b, err := bus.Connect(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	err = f(b)
+	if closeErr := b.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"charm.land/lipgloss/v2"
+
+	"github.com/farandole/farandole/internal/demo"
+	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/services/audit"
+)
+
+type demoCmd struct {
+	jsonFlag
+	Orders      int     `default:"200" help:"How many orders to place."`
+	Rate        float64 `default:"0" placeholder:"N" help:"Orders a second; 0 is as fast as possible."`
+	Concurrency int     `default:"16" help:"How many orders to place at once."`
+	Seed        uint64  `default:"1" help:"Draws customers, items and trouble; the same seed has the same outcome."`
+	Faults      string  `enum:"none,some,storm" default:"some" help:"How much trouble: none, some or storm."`
+}
+
+// Run runs the demo; it fails unless the audit holds.
+func (c *demoCmd) Run(ctx context.Context, a *app) error {
+	if c.Orders < 1 || c.Concurrency < 1 || c.Rate < 0 {
+		return usageErrorf("demo: --orders and --concurrency want at least 1, --rate at least 0")
+	}
+	screen := newScreen(a, c.Orders)
+	report, err := demo.Run(ctx, demo.Config{
+		Orders: c.Orders, Rate: c.Rate, Concurrency: c.Concurrency, Seed: c.Seed, Faults: demo.Faults(c.Faults),
+		Progress: screen.progress, Notice: screen.notice, Logger: a.log("off"),
+	})
+	screen.close()
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = a.printJSON(report)
+	} else {
+		err = printDemo(a, report)
+	}
+	if err == nil && !report.Audit.OK {
+		return errSilent
+	}
+	return err
+}
+
+func printDemo(a *app, r demo.Report) error {
+	table := human.NewTable("", ">", "")
+	row := func(name string, n int, what string) { table.Row(name, human.Number(n), what) }
+	row("orders", r.Orders, "")
+	row("  confirmed", r.Confirmed, "")
+	row("  cancelled", r.Cancelled, "declined, out of stock, or the customer's wish")
+	row("  unfinished", r.Unfinished, "")
+	row("dead-lettered", r.DeadLettered, "")
+	row("  replayed", r.Replayed, "once the fault was gone")
+	row("  kept", r.Kept, "can never be handled: for people to look at")
+	row("duplicates injected", r.DuplicatesInjected, "")
+	row("  suppressed", r.DuplicatesSuppressed, "")
+	row("crashes injected", r.CrashesInjected, "")
+	row("events", r.Events, "in the stream")
+	table.Row("latency p50", human.Number(int(r.SagaLatencyMS.P50))+" ms", "from placed to final")
+	table.Row("latency p99", human.Number(int(r.SagaLatencyMS.P99))+" ms", "")
+	table.Row("took", (time.Duration(r.ElapsedMS) * time.Millisecond).Round(100*time.Millisecond).String(), "")
+	if _, err := table.WriteTo(a.styled); err != nil {
+		return err
+	}
+	return printAudit(a, r.Audit)
+}
+
+// maxViolations is how many violations are printed; JSON has them all.
+const maxViolations = 20
+
+func printAudit(a *app, r audit.Report) error {
+	if r.OK {
+		return a.printf("%s every order final, money and stock conserved, no event lost or applied twice", good.Render("audit holds:"))
+	}
+	if err := a.printf("%s %s violations", bad.Render("audit FAILS:"), human.Number(len(r.Violations))); err != nil {
+		return err
+	}
+	for i, v := range r.Violations {
+		if i == maxViolations {
+			return a.printf("  … %s more", human.Number(len(r.Violations)-i))
+		}
+		if err := a.printf("  %s", human.Printable(v.String())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var (
+	good = lipgloss.NewStyle().Bold(true).Foreground(lipgloss.Green)
+	bad  = lipgloss.NewStyle().Bold(true).Foreground(lipgloss.Red)
+)

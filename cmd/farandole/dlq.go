@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/internal/letters"
+)
+
+type dlqCmd struct {
+	List    dlqListCmd    `cmd:"" help:"List dead letters, newest first. Changes nothing."`
+	Show    dlqShowCmd    `cmd:"" help:"Show one dead letter with its whole story."`
+	Replay  dlqReplayCmd  `cmd:"" help:"Send dead letters back to the one consumer that failed. Twice is harmless."`
+	Discard dlqDiscardCmd `cmd:"" help:"Close dead letters for good."`
+	Stats   dlqStatsCmd   `cmd:"" help:"Count dead letters by kind of failure."`
+	Export  dlqExportCmd  `cmd:"" help:"Write dead letters as JSON lines, oldest first."`
+}
+
+// reasons are what --reason takes.
+const reasons = bus.ReasonDecode + "," + bus.ReasonPermanent + "," + bus.ReasonExhausted + "," +
+	bus.ReasonCrashLoop + "," + bus.ReasonExpired
+
+// dlqFilter is shared by the commands that choose letters.
+type dlqFilter struct {
+	Consumer    string        `placeholder:"NAME" help:"The consumer that failed."`
+	Reason      string        `enum:",${reasons}" default:"" placeholder:"REASON" help:"One of ${reasons}."`
+	Class       string        `help:"Error class of the last failure."`
+	Type        string        `help:"Event type."`
+	Key         string        `help:"What the event is about."`
+	Fingerprint string        `placeholder:"HEX" help:"Kind of failure, as stats shows."`
+	Text        string        `help:"Part of the last error's text."`
+	Older       time.Duration `placeholder:"DURATION" help:"Dead-lettered longer ago than this, as in 24h."`
+	Newer       time.Duration `placeholder:"DURATION" help:"Dead-lettered since this long ago."`
+}
+
+func (f dlqFilter) filter(now time.Time) dlq.Filter {
+	out := dlq.Filter{
+		Consumer: bus.Consumer(f.Consumer), Reason: f.Reason, Class: f.Class,
+		Type: bus.Type(f.Type), Key: bus.Key(f.Key), Fingerprint: f.Fingerprint, Text: f.Text,
+	}
+	if f.Older > 0 {
+		out.Before = now.Add(-f.Older)
+	}
+	if f.Newer > 0 {
+		out.After = now.Add(-f.Newer)
+	}
+	return out
+}
+
+// dlqSelection chooses letters to change: by id, by filter, or all.
+type dlqSelection struct {
+	IDs []string `arg:"" optional:"" name:"id" help:"Ids, <consumer>.<event key> as list shows, or event keys."`
+	All bool     `help:"Every dead letter."`
+	dlqFilter
+}
+
+func (s dlqSelection) selection(now time.Time) dlq.Selection {
+	f := s.filter(now)
+	// "--all --consumer payment" reads as all of payment's.
+	return dlq.Selection{IDs: s.IDs, Filter: f, All: s.All && f == dlq.Filter{}}
+}
+
+// withQueue runs f with the system's dead letters.
+func (a *app) withQueue(ctx context.Context, f func(*dlq.Queue) error) error {
+	return a.withBus(ctx, "dlq", func(b *bus.Bus) error {
+		q, err := letters.Open(b)
+		if err != nil {
+			return err
+		}
+		return f(q)
+	})
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/internal/human"
+)
+
+type dlqReplayCmd struct {
+	jsonFlag
+	dlqSelection
+	DryRun bool    `help:"Say what would happen, change nothing."`
+	Rate   float64 `placeholder:"N" help:"At most this many a second. Default: as fast as possible."`
+	Force  bool    `help:"Replay also what the ledger cannot vouch for: it may take effect twice."`
+}
+
+// Run replays the selected letters.
+func (c *dlqReplayCmd) Run(ctx context.Context, a *app) error {
+	if c.Rate < 0 {
+		return usageErrorf("dlq replay: --rate %v: want more than 0", c.Rate)
+	}
+	return a.withQueue(ctx, func(q *dlq.Queue) error {
+		o := dlq.ReplayOptions{DryRun: c.DryRun, Rate: c.Rate, Force: c.Force}
+		r := results{app: a, json: c.JSON}
+		sum, err := q.Replay(ctx, c.selection(a.now()), o, r.add)
+		return r.finish("replay", sum, err)
+	})
+}
+
+type dlqDiscardCmd struct {
+	jsonFlag
+	yesFlag
+	dlqSelection
+	DryRun bool `help:"Say what would happen, change nothing."`
+	Force  bool `help:"Discard also letters of events that are in progress."`
+}
+
+// Run discards the selected letters, after asking.
+func (c *dlqDiscardCmd) Run(ctx context.Context, a *app) error {
+	s := c.selection(a.now())
+	if !c.DryRun {
+		if err := a.confirm(c.Yes, "discard "+describe(s)+" for good"); err != nil {
+			return err
+		}
+	}
+	return a.withQueue(ctx, func(q *dlq.Queue) error {
+		r := results{app: a, json: c.JSON}
+		sum, err := q.Discard(ctx, s, dlq.DiscardOptions{DryRun: c.DryRun, Force: c.Force}, r.add)
+		return r.finish("discard", sum, err)
+	})
+}
+
+// describe says what a selection chooses.
+func describe(s dlq.Selection) string {
+	switch {
+	case len(s.IDs) == 1:
+		return "dead letter " + human.Printable(s.IDs[0])
+	case len(s.IDs) > 1:
+		return fmt.Sprintf("%d dead letters", len(s.IDs))
+	case s.All:
+		return "ALL dead letters"
+	default:
+		return "the dead letters that match"
+	}
+}
+
+// results prints what becomes of each letter as it happens.
+type results struct {
+	app  *app
+	json bool
+	err  error // of writing; the walk goes on: what was begun is finished
+}
+
+// add prints a result: as JSON every one, for people those that need a look.
+func (r *results) add(res dlq.Result) {
+	var err error
+	switch {
+	case r.json:
+		err = r.app.printJSON(res)
+	case res.Message != "":
+		err = r.app.printf("%s  %s: %s", human.Printable(res.ID), res.Status, human.Printable(res.Message))
+	case res.Status != dlq.Replayed && res.Status != dlq.Discarded:
+		err = r.app.printf("%s  %s", human.Printable(res.ID), res.Status)
+	}
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// finish prints the counts; letters that were refused, missing or failed make
+// it exit code 1.
+func (r *results) finish(verb string, sum dlq.Summary, err error) error {
+	if sum.Selected > 0 || err == nil {
+		r.app.say("%s: %s", verb, counts(sum))
+	}
+	switch {
+	case err != nil:
+		return err
+	case r.err != nil:
+		return r.err
+	case sum.Counts[dlq.Failed]+sum.Counts[dlq.Refused]+sum.Counts[dlq.NotFound] > 0:
+		return errSilent
+	default:
+		return nil
+	}
+}
+
+// counts is "12 selected: 10 replayed, 2 refused".
+func counts(sum dlq.Summary) string {
+	var parts []string
+	for status, n := range sum.Counts {
+		parts = append(parts, fmt.Sprintf("%s %s", human.Number(n), strings.ReplaceAll(string(status), "_", " ")))
+	}
+	slices.Sort(parts)
+	text := human.Number(sum.Selected) + " selected"
+	if len(parts) > 0 {
+		text += ": " + strings.Join(parts, ", ")
+	}
+	if left := sum.Selected - sum.Reached(); left > 0 {
+		text += fmt.Sprintf("; %s not reached, run it again to go on", human.Number(left))
+	}
+	return text
+}

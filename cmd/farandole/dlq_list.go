@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/internal/human"
+)
+
+type dlqListCmd struct {
+	jsonFlag
+	dlqFilter
+	Limit  int    `short:"n" default:"50" help:"Most entries to show."`
+	Cursor uint64 `help:"Go on where a page ended: its \"next\"."`
+	All    bool   `help:"Show all entries, however many."`
+}
+
+// pageSize is how many entries --all keeps at once: as many as a page can have,
+// for each page reads all headers.
+const pageSize = 10_000
+
+// Run lists, newest first.
+func (c *dlqListCmd) Run(ctx context.Context, a *app) error {
+	if c.Limit < 1 {
+		return usageErrorf("dlq list: --limit %d: want at least 1; --all shows everything", c.Limit)
+	}
+	return a.withQueue(ctx, func(q *dlq.Queue) error {
+		if c.JSON {
+			return c.printJSON(ctx, a, q)
+		}
+		return c.print(ctx, a, q)
+	})
+}
+
+// pages calls f for each page that is wanted.
+func (c *dlqListCmd) pages(ctx context.Context, a *app, q *dlq.Queue, f func(dlq.Page) error) error {
+	filter := c.filter(a.now())
+	o := dlq.PageOptions{Limit: c.Limit, Cursor: c.Cursor}
+	if c.All {
+		o.Limit = pageSize
+	}
+	for {
+		page, err := q.List(ctx, filter, o)
+		if err != nil {
+			return err
+		}
+		if err := f(page); err != nil {
+			return err
+		}
+		if !c.All || page.Next == 0 {
+			return nil
+		}
+		o.Cursor = page.Next
+	}
+}
+
+func (c *dlqListCmd) print(ctx context.Context, a *app, q *dlq.Queue) error {
+	shown := 0
+	var last dlq.Page
+	table := human.NewTable("ID", "AGE", "REASON", ">COUNT", "TYPE", "KEY", "ERROR")
+	err := c.pages(ctx, a, q, func(page dlq.Page) error {
+		last = page
+		shown += len(page.Entries)
+		if len(page.Entries) == 0 {
+			return nil
+		}
+		for _, e := range page.Entries {
+			table.Row(human.Cell(e.ID, 68), human.Age(a.now(), e.Stored), human.Cell(e.Reason, 12),
+				fmt.Sprint(e.Count), human.Cell(e.Type, 32), human.Cell(string(e.Key), 24), human.Cell(e.Error, 60))
+		}
+		_, err := table.WriteTo(a.styled)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	a.say("%s", c.footer(shown, last))
+	return nil
+}
+
+// footer says what part of the whole was shown.
+func (c *dlqListCmd) footer(shown int, p dlq.Page) string {
+	matching := human.Number(p.Matching)
+	if p.Matching < p.Total {
+		matching += fmt.Sprintf(" matching (%s in all)", human.Number(p.Total))
+	}
+	switch {
+	case p.Total == 0:
+		return "no dead letters"
+	case p.Next != 0:
+		return fmt.Sprintf("showing %s of %s; --limit, --all or --cursor %d for more", human.Number(shown), matching, p.Next)
+	default:
+		return fmt.Sprintf("showing %s of %s", human.Number(shown), matching)
+	}
+}
+
+// printJSON writes one document, page by page.
+func (c *dlqListCmd) printJSON(ctx context.Context, a *app, q *dlq.Queue) error {
+	var last dlq.Page
+	separator := `{"entries":[`
+	err := c.pages(ctx, a, q, func(page dlq.Page) error {
+		last = page
+		for _, e := range page.Entries {
+			text, err := json.Marshal(e)
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(a.out, "%s%s", separator, text); err != nil {
+				return err
+			}
+			separator = ","
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if separator != "," {
+		if _, err := io.WriteString(a.out, separator); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(a.out, `],"matching":%d,"total":%d,"next":%d}`+"\n", last.Matching, last.Total, last.Next)
+	return err
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/dlq"
+)
+
+// errSilent ends the program with exit code 1 when all has been said.
+var errSilent = errors.New("failed")
+
+// usageError is a mistake on the command line that the parser cannot see: exit code 2.
+type usageError struct{ text string }
+
+func (e usageError) Error() string { return e.text }
+
+func usageErrorf(format string, args ...any) error {
+	return usageError{fmt.Sprintf(format, args...)}
+}
+
+// isUsage reports whether the command line is at fault: what it asks for is
+// illegal wherever it is asked.
+func isUsage(err error) bool {
+	var usage usageError
+	for _, sentinel := range []error{dlq.ErrSelection, bus.ErrInvalidType, bus.ErrInvalidEvent, bus.ErrInvalidName} {
+		if errors.Is(err, sentinel) {
+			return true
+		}
+	}
+	return errors.As(err, &usage)
+}
+
+// advice says what to do about an error, for those whose text does not say so.
+func advice(err error) string {
+	for _, a := range []struct {
+		is   error
+		text string
+	}{
+		{bus.ErrNoStream, `"farandole topology apply" creates what is missing`},
+		{bus.ErrDenied, "the NATS user lacks this permission"},
+		{bus.ErrStreamFull, "raise the stream's limits or remove messages"},
+		{bus.ErrUnavailable, "whether it took effect is unknown; trying again is safe"},
+		{dlq.ErrNotFound, `"farandole dlq list" shows the ids`},
+		{dlq.ErrAmbiguous, "name one of them"},
+		{dlq.ErrRefused, "--force overrides it"},
+		{context.Canceled, "interrupted"},
+	} {
+		if errors.Is(err, a.is) {
+			return ": " + a.text
+		}
+	}
+	return ""
+}

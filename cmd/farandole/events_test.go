@@ -1,0 +1,192 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/farandole/farandole/bus"
+)
+
+const exactData = `{"amount":9007199254740993,"z":1.0,"a":1}`
+
+func TestPublish_prints_the_receipt(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	args := []string{"publish", "order.placed.v1", "ord-1", "--id", "e1", "--source", "/shop", "--data", exactData, "--ext", "region=eu", "--json"}
+	var first, second published
+	for _, p := range []*published{&first, &second} {
+		got := s.run(t, "", args...)
+		if got.code != exitDone {
+			t.Fatalf("exit %d: %s", got.code, got.err)
+		}
+		must(t, json.Unmarshal([]byte(got.out), p))
+	}
+	if first.Duplicate || !second.Duplicate || first.Sequence != 1 || first.EventKey != bus.KeyOf("/shop", "e1") {
+		t.Errorf("first %+v, second %+v", first, second)
+	}
+	if got := s.run(t, "", "publish", "order.placed.v1", "ord-1"); !strings.HasPrefix(got.out, "stored: ") {
+		t.Errorf("for people: %+v", got)
+	}
+	if got := s.run(t, "", "publish", "Not a type", "ord-1"); got.code != exitUsage {
+		t.Errorf("illegal type: %+v", got)
+	}
+}
+
+func TestPublish_content_id_makes_a_repeat_a_duplicate(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	publish := func(key, data string) (p published) {
+		got := s.run(t, data, "publish", "order.placed.v1", key, "--content-id", "--data", "-", "--json")
+		if got.code != exitDone {
+			t.Fatalf("exit %d: %s", got.code, got.err)
+		}
+		must(t, json.Unmarshal([]byte(got.out), &p))
+		return p
+	}
+	if publish("k1", `{"a":1,"b":2}`).Duplicate || !publish("k1", `{"b":2, "a":1}`).Duplicate {
+		t.Error("the same content is not one event")
+	}
+	if publish("k2", `{"a":1,"b":2}`).Duplicate {
+		t.Error("the same data about something else is taken for a duplicate")
+	}
+}
+
+func TestTail_prints_CloudEvents_with_exact_data(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.publish(t, exactData)
+	s.publish(t, "{\n  \"amount\": 9007199254740993\n}")
+	s.send(t, &nats.Msg{Subject: s.Names().Root("events.order.placed.v1.x"), Data: []byte("\x1b[2J")})
+	got := s.run(t, "", "tail", "--no-follow", "--json")
+	lines := strings.Split(strings.TrimSuffix(got.out, "\n"), "\n")
+	if got.code != exitDone || len(lines) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	if !strings.Contains(lines[0], `"data":`+exactData) || !strings.Contains(lines[1], `"data":{"amount":9007199254740993}`) {
+		t.Errorf("lines %q", lines)
+	}
+	for _, line := range lines {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("not JSON: %s", line)
+		}
+	}
+	if !strings.Contains(got.err, "message 3") {
+		t.Errorf("the undecodable message is not mentioned: %q", got.err)
+	}
+}
+
+func TestTail_filters(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	for _, d := range []bus.Draft{
+		{Type: "order.placed.v1", Key: "ord/1", ID: "a"},
+		{Type: "order.placed.v1", Key: "ord/2", ID: "b"},
+		{Type: "payment.captured.v1", Key: "ord/1", ID: "c", Correlation: "saga"},
+	} {
+		_, err := s.Publish(t.Context(), s.seal(t, d))
+		must(t, err)
+	}
+	for _, tt := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"all", nil, "abc"},
+		{"type", []string{"--type", "order.placed.v1"}, "ab"},
+		{"types", []string{"--type", "order.placed.v1,payment.captured.v1"}, "abc"},
+		{"key", []string{"--key", "ord/1"}, "ac"},
+		{"type and key", []string{"--type", "order.placed.v1", "--key", "ord/2"}, "b"},
+		{"correlation", []string{"--correlation", "saga"}, "c"},
+		{"limit", []string{"--limit", "2"}, "ab"},
+		{"since", []string{"--since", "1h"}, "abc"},
+		{"nothing", []string{"--key", "none"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := s.run(t, "", append([]string{"tail", "--no-follow", "--json"}, tt.args...)...)
+			ids := ""
+			for line := range strings.Lines(got.out) {
+				var e struct{ ID string }
+				must(t, json.Unmarshal([]byte(line), &e))
+				ids += e.ID
+			}
+			if got.code != exitDone || ids != tt.want {
+				t.Errorf("exit %d, ids %q, want %q (%s)", got.code, ids, tt.want, got.err)
+			}
+		})
+	}
+}
+
+func TestB121_tail_shows_bytes_of_events_escaped(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.send(t, &nats.Msg{
+		Subject: s.Names().Root("events.order.placed.v1.k"),
+		Header: nats.Header{
+			"ce-specversion": {"1.0"}, "ce-id": {"%E2%80%AEx"}, "ce-source": {"/x"},
+			"ce-type": {"order.placed.v1"}, "ce-datacontenttype": {"text/plain"}, "ce-partitionkey": {"k"},
+		},
+		Data: []byte("\x1b[2J\x1b]0;x\x07\rgone\u202e\u009b"),
+	})
+	got := s.run(t, "", "tail", "--no-follow", "--data")
+	if got.code != exitDone || !strings.Contains(got.out, `\u001b[2J\u001b]0;x\u0007\rgone\u202e\u009b`) {
+		t.Errorf("%+v", got)
+	}
+	assertHarmless(t, got)
+}
+
+// assertHarmless fails when output holds anything that a terminal obeys.
+func assertHarmless(t *testing.T, got result) {
+	t.Helper()
+	for _, text := range []string{got.out, got.err} {
+		if i := strings.IndexFunc(text, func(r rune) bool {
+			return r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 || r == 0x202e || r == 0xfffd
+		}); i >= 0 {
+			t.Errorf("control character at %d of %q", i, text)
+		}
+	}
+}
+
+func TestTopology(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	plan := func(args ...string) (steps map[string]string, code int) {
+		got := s.run(t, "", append(args, "--json")...)
+		var doc struct {
+			Steps []struct{ Stream, Action string }
+		}
+		must(t, json.Unmarshal([]byte(got.out), &doc))
+		steps = map[string]string{}
+		for _, step := range doc.Steps {
+			steps[step.Stream] = step.Action
+		}
+		return steps, got.code
+	}
+	stream := "KV_" + s.Names().Bucket("orders")
+	if steps, code := plan("topology", "plan"); code != exitDone || steps[stream] != "create" || steps[s.Names().EventsStream()] != "keep" {
+		t.Errorf("plan: exit %d, %v", code, steps)
+	}
+	if _, code := plan("topology", "apply"); code != exitDone {
+		t.Errorf("apply: exit %d", code)
+	}
+	if steps, _ := plan("topology", "plan"); steps[stream] != "keep" {
+		t.Errorf("plan afterwards: %v", steps)
+	}
+	for _, name := range []string{"orders", "payments", "inventory"} {
+		must(t, s.JetStream().DeleteStream(t.Context(), "KV_"+s.Names().Bucket(name)))
+	}
+}
+
+func TestTopology_refusal_is_exit_code_1(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	// Another stream owns a subject of this system's sibling.
+	other := bus.Names{Prefix: s.Names().Prefix + "x"}
+	foreign(t, s, other.Root("events.order.>"))
+	got := farandole(t, "", "topology", "apply", "--server", s.flags[1], "--prefix", other.Prefix)
+	if got.code != exitFailed || !strings.Contains(got.out, "FOREIGN") || !strings.Contains(got.err, "refused") {
+		t.Errorf("%+v", got)
+	}
+}

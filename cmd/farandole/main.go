@@ -1,0 +1,99 @@
+// Command farandole runs, feeds, inspects and proves a Farandole system. See
+// "farandole --help"; the outside contract is in DESIGN.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/farandole/farandole/internal/human"
+)
+
+// Exit codes of every command.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	// A reader that has seen enough ("| head -1") must not kill the process in
+	// the middle of something: the write fails with EPIPE, which ends it quietly.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// After the first signal the default action is back: a second one ends
+	// the process at once.
+	context.AfterFunc(ctx, stop)
+	code := run(ctx, os.Args[1:], streams{in: os.Stdin, out: os.Stdout, err: os.Stderr})
+	stop()
+	os.Exit(code)
+}
+
+// streams are the process's standard streams.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// run parses args, runs the command and returns the exit code. It is the whole
+// program but for the process around it.
+func run(ctx context.Context, args []string, std streams) (code int) {
+	type exit int
+	defer func() {
+		// Kong leaves by its Exit function after --help; a panic brings the code here.
+		if r := recover(); r != nil {
+			e, ok := r.(exit)
+			if !ok {
+				panic(r)
+			}
+			code = int(e)
+		}
+	}()
+	var root cli
+	parser, err := kong.New(&root,
+		kong.Name("farandole"),
+		kong.Description("Choreographed events on NATS JetStream, each step exactly once."),
+		kong.Writers(std.out, std.err),
+		kong.Exit(func(code int) { panic(exit(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.ExplicitGroups(groups),
+		kong.Vars{"reasons": reasons},
+	)
+	if err != nil {
+		fmt.Fprintf(std.err, "farandole: %v\n", err)
+		return exitFailed
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintf(std.err, "farandole: %s; try \"farandole --help\"\n", human.Printable(err.Error()))
+		return exitUsage
+	}
+	command.BindTo(ctx, (*context.Context)(nil))
+	err = command.Run(newApp(&root, std))
+	return report(std.err, err)
+}
+
+// report prints what went wrong, on one line if it can be, and returns the exit code.
+func report(w io.Writer, err error) int {
+	switch {
+	case err == nil, errors.Is(err, syscall.EPIPE):
+		return exitDone
+	case errors.Is(err, errSilent):
+		return exitFailed
+	}
+	text := strings.Join(human.Data([]byte(err.Error())), "\n  ")
+	if isUsage(err) {
+		fmt.Fprintf(w, "farandole: %s\n", text)
+		return exitUsage
+	}
+	fmt.Fprintf(w, "farandole: %s%s\n", text, advice(err))
+	return exitFailed
+}

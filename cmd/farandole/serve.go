@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/farandole/farandole/internal/host"
+)
+
+type serveCmd struct {
+	Services []string `arg:"" name:"service" enum:"order,payment,inventory,gateway,all" help:"order, payment, inventory, gateway (stands in for a payment provider), or all."`
+
+	HTTP  string        `name:"http" default:"127.0.0.1:8080" env:"FARANDOLE_HTTP" placeholder:"ADDR" help:"Where to listen for the services' HTTP, /healthz, /readyz and /metrics. Default: ${default}."`
+	Grace time.Duration `default:"10s" env:"FARANDOLE_GRACE" placeholder:"DURATION" help:"How long work under way may take when stopping. Default: ${default}."`
+
+	Embedded   bool   `group:"embedded" help:"Bring a NATS server along, in this process."`
+	Store      string `group:"embedded" env:"FARANDOLE_STORE" placeholder:"DIR" help:"Where its data is kept."`
+	NATSPort   int    `group:"embedded" name:"nats-port" default:"4222" placeholder:"PORT" help:"Its port on the loopback interface, 0 for a free one. Default: ${default}."`
+	SyncAlways bool   `group:"embedded" default:"true" negatable:"" help:"Sync each write to disk, which makes it safe against power loss and not only against a crash. On by default."`
+
+	Concurrency  int           `env:"FARANDOLE_CONCURRENCY" placeholder:"N" help:"How many handlers of a service run at once."`
+	Lease        time.Duration `env:"FARANDOLE_LEASE" placeholder:"DURATION" help:"How soon others take over after a crash."`
+	MaxAttempts  int           `env:"FARANDOLE_MAX_ATTEMPTS" placeholder:"N" help:"Runs of a handler before its event is dead-lettered."`
+	GatewayURL   string        `name:"gateway-url" env:"FARANDOLE_GATEWAY_URL" placeholder:"URL" help:"The payment provider. Default: the gateway in this process."`
+	GatewayBooks string        `name:"gateway-books" env:"FARANDOLE_GATEWAY_BOOKS" placeholder:"FILE" help:"The gateway's books. Default: beside the embedded server's data, else in memory."`
+	Replicas     int           `default:"1" env:"FARANDOLE_REPLICAS" placeholder:"N" help:"Replicas of streams that are created."`
+}
+
+// lateServer is how long serve waits for a NATS server that is not up yet.
+const lateServer = time.Minute
+
+// Run runs the services until ctx ends, and stops in this order: HTTP, the
+// services, their connections, the gateway, the embedded server.
+func (c *serveCmd) Run(ctx context.Context, a *app) (err error) {
+	if err := c.complete(); err != nil {
+		return err
+	}
+	s := newServing(c, a.root.Connection, a.log("warn"))
+	if s.connection.Wait == 0 {
+		s.connection.Wait = lateServer
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	listener, err := net.Listen("tcp", c.HTTP)
+	if err != nil {
+		return fmt.Errorf("serve: %w: choose another --http", err)
+	}
+	s.closeLater(func() error {
+		_ = listener.Close() // closed by the host, unless that never ran
+		return nil
+	})
+	if err := s.start(ctx); err != nil {
+		if ctx.Err() != nil { // told to stop while still waiting for the server
+			return nil
+		}
+		return err
+	}
+	return host.New(host.Config{
+		Parts: s.parts, Listener: listener, Metrics: s.metrics, Grace: c.Grace, Logger: s.log,
+		OnReady: func() { a.say("ready: http://%s, NATS %s", listener.Addr(), s.where()) },
+	}).Run(ctx)
+}
+
+// complete checks the flags together and fills in what follows from them.
+func (c *serveCmd) complete() error {
+	if slices.Contains(c.Services, "all") {
+		c.Services = []string{"order", "payment", "inventory"}
+		if c.GatewayURL == "" {
+			c.Services = append(c.Services, "gateway")
+		}
+	}
+	slices.Sort(c.Services)
+	c.Services = slices.Compact(c.Services)
+	switch {
+	case c.Embedded && c.Store == "":
+		return usageErrorf("serve: --embedded needs --store DIR to keep the data in")
+	case !c.Embedded && c.Store != "":
+		return usageErrorf("serve: --store is the embedded server's: --embedded is missing")
+	case c.runs("payment") && c.GatewayURL == "" && !c.runs("gateway"):
+		return usageErrorf("serve: payment needs --gateway-url, or gateway in the same process")
+	}
+	if c.GatewayBooks == "" && c.Store != "" {
+		c.GatewayBooks = filepath.Join(c.Store, "gateway-books.jsonl")
+	}
+	return nil
+}
+
+func (c *serveCmd) runs(service string) bool { return slices.Contains(c.Services, service) }

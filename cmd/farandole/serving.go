@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/rs/zerolog"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/internal/embedded"
+	"github.com/farandole/farandole/internal/host"
+	"github.com/farandole/farandole/internal/provider"
+	"github.com/farandole/farandole/services/inventory"
+	"github.com/farandole/farandole/services/order"
+	"github.com/farandole/farandole/services/payment"
+	"github.com/farandole/farandole/services/payment/gateway"
+)
+
+// serving is what one run of serve has started.
+type serving struct {
+	cmd        *serveCmd
+	connection connection
+	log        zerolog.Logger
+
+	server  *embedded.Server // nil without --embedded
+	buses   []*bus.Bus
+	parts   []host.Part
+	metrics prometheus.Gatherers
+	// closers are called in the reverse order.
+	closers []func() error
+}
+
+func newServing(cmd *serveCmd, c connection, log zerolog.Logger) *serving {
+	process := prometheus.NewRegistry()
+	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return &serving{cmd: cmd, connection: c, log: log, metrics: prometheus.Gatherers{process}}
+}
+
+func (s *serving) closeLater(f func() error) { s.closers = append(s.closers, f) }
+
+// close closes what was started, in the reverse order.
+func (s *serving) close() error {
+	var errs []error
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		errs = append(errs, s.closers[i]())
+	}
+	return errors.Join(errs...)
+}
+
+// start starts all that the services need, and makes the services, which the
+// host runs.
+func (s *serving) start(ctx context.Context) error {
+	if s.cmd.Embedded {
+		if err := s.startServer(); err != nil {
+			return err
+		}
+	}
+	if s.cmd.runs("gateway") {
+		if err := s.startGateway(); err != nil {
+			return err
+		}
+	}
+	provisioned := false
+	for _, service := range []struct {
+		name bus.Consumer
+		add  func(*bus.Bus) error
+	}{
+		{order.Name, s.addOrder}, {payment.Name, s.addPayment}, {inventory.Name, s.addInventory},
+	} {
+		if !s.cmd.runs(string(service.name)) {
+			continue
+		}
+		b, err := s.connect(ctx, string(service.name))
+		if err != nil {
+			return err
+		}
+		if !provisioned {
+			if err := s.provision(ctx, b); err != nil {
+				return err
+			}
+			provisioned = true
+		}
+		if err := service.add(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startServer starts the embedded server.
+func (s *serving) startServer() error {
+	server, err := embedded.Start(embedded.Config{
+		StoreDir: s.cmd.Store, Port: s.cmd.NATSPort, SyncAlways: s.cmd.SyncAlways, Logger: s.log,
+	})
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	s.closeLater(server.Stop)
+	s.server = server
+	return nil
+}
+
+// startGateway starts the payment provider. It has a port of its own for
+// payment, which outlives the process's other HTTP, and is shown at /gateway/.
+func (s *serving) startGateway() error {
+	p, err := provider.Start(gateway.Config{Path: s.cmd.GatewayBooks, Logger: s.log})
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	s.closeLater(p.Stop)
+	if s.cmd.GatewayURL == "" {
+		s.cmd.GatewayURL = p.URL
+	}
+	s.parts = append(s.parts, host.Part{Name: "gateway", Routes: map[string]http.Handler{"/gateway/": p.Handler()}})
+	return nil
+}
+
+// connect makes a service's own connection.
+func (s *serving) connect(ctx context.Context, service string) (*bus.Bus, error) {
+	cfg := s.connection.config(service, s.log)
+	if s.server != nil {
+		cfg.InProcess = s.server
+	}
+	b, err := bus.Connect(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.closeLater(b.Close)
+	s.buses = append(s.buses, b)
+	return b, nil
+}
+
+// provision makes sure that streams and buckets are there. Where the user may
+// not make them somebody else has to have done it: then they are only checked,
+// and where the user may not even look, the services will find out.
+func (s *serving) provision(ctx context.Context, b *bus.Bus) error {
+	wanted := b.Topology(topology(s.cmd.Replicas))
+	_, err := b.Provision(ctx, wanted)
+	if !errors.Is(err, bus.ErrDenied) {
+		return err
+	}
+	plan, planErr := b.Plan(ctx, wanted)
+	switch {
+	case errors.Is(planErr, bus.ErrDenied):
+		s.log.Warn().Err(planErr).Msg("streams and buckets not checked")
+		return nil
+	case planErr != nil:
+		return planErr
+	case plan.Changed():
+		return fmt.Errorf("serve: streams or buckets are missing or differ, and this user may not change them: %w", err)
+	default:
+		return plan.Err()
+	}
+}
+
+// settings are a consumer's, as far as flags say.
+func (s *serving) settings() consumer.Config {
+	cfg := consumer.Config{
+		Concurrency: s.cmd.Concurrency, Lease: s.cmd.Lease, Grace: s.cmd.Grace,
+		Retry: consumer.RetryPolicy{MaxAttempts: s.cmd.MaxAttempts}, Logger: s.log,
+	}
+	cfg.Version, _ = buildVersion()
+	if cfg.Lease > 0 { // a handler may not take longer than its lease
+		cfg.HandlerTimeout = min(cfg.Lease, defaultHandlerTimeout)
+	}
+	return cfg
+}
+
+// defaultHandlerTimeout is the consumer's.
+const defaultHandlerTimeout = 10 * time.Second
+
+func (s *serving) addOrder(b *bus.Bus) error {
+	svc, err := order.New(b, order.Config{Consumer: s.settings(), Logger: s.log})
+	if err != nil {
+		return err
+	}
+	s.add(order.Name, svc, map[string]http.Handler{"/": svc.Handler()})
+	return nil
+}
+
+func (s *serving) addPayment(b *bus.Bus) error {
+	cfg := payment.Config{GatewayURL: s.cmd.GatewayURL, Consumer: s.settings(), Logger: s.log}
+	if t := cfg.Consumer.HandlerTimeout; t > 0 { // the gateway's share of it
+		cfg.Timeout = min(t*2/3, defaultGatewayTimeout)
+	}
+	svc, err := payment.New(b, cfg)
+	if err != nil {
+		return err
+	}
+	s.add(payment.Name, svc, map[string]http.Handler{"/faults": svc.Handler()})
+	return nil
+}
+
+// defaultGatewayTimeout is payment's.
+const defaultGatewayTimeout = 5 * time.Second
+
+func (s *serving) addInventory(b *bus.Bus) error {
+	svc, err := inventory.New(b, inventory.Config{Consumer: s.settings(), Logger: s.log})
+	if err != nil {
+		return err
+	}
+	s.add(inventory.Name, svc, map[string]http.Handler{"/stock": svc.Handler()})
+	return nil
+}
+
+// service is what all services have.
+type service interface {
+	Run(ctx context.Context) error
+	Health() error
+	Metrics() prometheus.Gatherer
+}
+
+func (s *serving) add(name bus.Consumer, svc service, routes map[string]http.Handler) {
+	s.metrics = append(s.metrics, svc.Metrics())
+	s.parts = append(s.parts, host.Part{Name: string(name), Run: svc.Run, Ready: svc.Health, Routes: routes})
+}
+
+// where says which NATS server is used; a login in its URL is not shown.
+func (s *serving) where() string {
+	if s.server != nil { // its connections have no URL
+		return s.server.ClientURL()
+	}
+	if len(s.buses) == 0 {
+		return "not used"
+	}
+	return s.buses[0].Conn().ConnectedUrlRedacted()
+}

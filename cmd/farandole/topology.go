@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/services/inventory"
+	"github.com/farandole/farandole/services/order"
+	"github.com/farandole/farandole/services/payment"
+)
+
+type topologyCmd struct {
+	Plan  topologyPlanCmd  `cmd:"" help:"Show what differs from what is wanted; change nothing."`
+	Apply topologyApplyCmd `cmd:"" help:"Create and update what is safe; refuse what would lose data."`
+}
+
+type topologyFlags struct {
+	jsonFlag
+	Replicas int `default:"1" env:"FARANDOLE_REPLICAS" help:"Replicas of every stream: 1, 3 or 5."`
+}
+
+type topologyPlanCmd struct {
+	topologyFlags
+}
+
+type topologyApplyCmd struct {
+	topologyFlags
+}
+
+// Run prints the plan; a refusal is exit code 1.
+func (c *topologyPlanCmd) Run(ctx context.Context, a *app) error {
+	return a.withBus(ctx, "topology", func(b *bus.Bus) error {
+		plan, err := b.Plan(ctx, b.Topology(topology(c.Replicas)))
+		if err != nil {
+			return err
+		}
+		return c.print(a, plan)
+	})
+}
+
+// Run carries the plan out, unless something in it is refused.
+func (c *topologyApplyCmd) Run(ctx context.Context, a *app) error {
+	return a.withBus(ctx, "topology", func(b *bus.Bus) error {
+		plan, err := b.Plan(ctx, b.Topology(topology(c.Replicas)))
+		if err != nil {
+			return err
+		}
+		if err := c.print(a, plan); err != nil {
+			return err
+		}
+		return b.Apply(ctx, plan)
+	})
+}
+
+// print shows a plan; it returns errSilent when a step is refused.
+func (c *topologyFlags) print(a *app, plan bus.Plan) error {
+	var err error
+	if c.JSON {
+		err = a.printJSON(plan)
+	} else {
+		_, err = fmt.Fprintln(a.styled, strings.Join(human.Data([]byte(plan.String())), "\n"))
+	}
+	if err == nil && len(plan.Refused()) > 0 {
+		a.say("farandole: topology: refused as shown, nothing was changed: change or remove those streams by hand")
+		return errSilent
+	}
+	return err
+}
+
+// topology is what a system of the demo's services wants.
+func topology(replicas int) bus.TopologyConfig {
+	return bus.TopologyConfig{Replicas: replicas, Buckets: []string{order.Bucket, payment.Bucket, inventory.Bucket}}
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"runtime"
+	"runtime/debug"
+)
+
+// version is set by release builds (-ldflags "-X main.version=v1.2.3").
+var version string
+
+type versionCmd struct {
+	jsonFlag
+}
+
+// buildVersion is what was linked in, else what the Go tool recorded.
+func buildVersion() (v, revision string) {
+	v = version
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v, ""
+	}
+	if v == "" {
+		v = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			revision = s.Value
+		}
+	}
+	return v, revision
+}
+
+// Run prints the version.
+func (c *versionCmd) Run(a *app) error {
+	v, revision := buildVersion()
+	if c.JSON {
+		return a.printJSON(struct {
+			Version  string `json:"version"`
+			Revision string `json:"revision,omitempty"`
+			Go       string `json:"go"`
+		}{v, revision, runtime.Version()})
+	}
+	return a.printf("farandole %s (%s)", v, runtime.Version())
+}

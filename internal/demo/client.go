@@ -1,0 +1,105 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// client is a customer of the order service: it speaks HTTP and tries again,
+// with the same Idempotency-Key, until it has an answer.
+type client struct {
+	url  string
+	http *http.Client
+}
+
+const (
+	clientTimeout = 5 * time.Second // one try
+	clientPause   = 25 * time.Millisecond
+)
+
+func newClient(url string, concurrency int) *client {
+	return &client{url: url, http: &http.Client{
+		Timeout:   clientTimeout,
+		Transport: &http.Transport{MaxIdleConnsPerHost: concurrency},
+	}}
+}
+
+func (c *client) close() { c.http.CloseIdleConnections() }
+
+// place places an order and returns its id.
+func (c *client) place(ctx context.Context, o purchase) (string, error) {
+	body, err := json.Marshal(struct {
+		CustomerID string `json:"customer_id"`
+		Currency   string `json:"currency"`
+		Items      []line `json:"items"`
+	}{o.customer, "EUR", o.items})
+	if err != nil {
+		return "", fmt.Errorf("demo: place order: %w", err)
+	}
+	answer, err := c.post(ctx, "/orders", o.key, body)
+	if err != nil {
+		return "", fmt.Errorf("demo: place order %s: %w", o.key, err)
+	}
+	var accepted struct {
+		OrderID string `json:"order_id"`
+	}
+	if err := json.Unmarshal(answer, &accepted); err != nil || accepted.OrderID == "" {
+		return "", fmt.Errorf("demo: place order %s: answer without order_id: %s", o.key, answer)
+	}
+	return accepted.OrderID, nil
+}
+
+// cancel asks for an order to be cancelled.
+func (c *client) cancel(ctx context.Context, id string) error {
+	if _, err := c.post(ctx, "/orders/"+id+"/cancel", "", nil); err != nil {
+		return fmt.Errorf("demo: cancel order %s: %w", id, err)
+	}
+	return nil
+}
+
+// post sends a request until the service answers it; the service may be down.
+func (c *client) post(ctx context.Context, path, key string, body []byte) ([]byte, error) {
+	for {
+		answer, again, err := c.try(ctx, path, key, body)
+		if err == nil || !again {
+			return answer, err
+		}
+		select {
+		case <-time.After(clientPause):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+	}
+}
+
+// try sends a request once; again says that another try can succeed.
+func (c *client) try(ctx context.Context, path, key string, body []byte) (answer []byte, again bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, false, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, true, err
+	}
+	defer resp.Body.Close()
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	switch {
+	case err != nil:
+		return nil, true, err
+	case resp.StatusCode < 300:
+		return answer, false, nil
+	default:
+		again = resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests
+		return nil, again, fmt.Errorf("%s: %s", resp.Status, answer)
+	}
+}

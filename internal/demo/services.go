@@ -1,0 +1,125 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/services/inventory"
+	"github.com/farandole/farandole/services/order"
+	"github.com/farandole/farandole/services/payment"
+)
+
+const (
+	concurrency = 32
+	// lease is short, so that what a crash left is taken over quickly.
+	lease          = 2 * time.Second
+	handlerTimeout = 1500 * time.Millisecond
+	// gatewayTimeout is less patient than a slow customer's bank: the next try
+	// finds the charge made.
+	gatewayTimeout = time.Second
+	// attempts outlast the gateway's worst streak of failures.
+	attempts  = 8
+	baseDelay = 50 * time.Millisecond
+	maxDelay  = time.Second
+)
+
+// settings are those of every service's consumer. A grace of next to nothing
+// makes a killed life end at once; a life that is stopped has nothing to do.
+func settings(log zerolog.Logger) consumer.Config {
+	return consumer.Config{
+		Concurrency: concurrency, Lease: lease, HandlerTimeout: handlerTimeout, Grace: time.Millisecond,
+		Retry:  consumer.RetryPolicy{MaxAttempts: attempts, BaseDelay: baseDelay, MaxDelay: maxDelay},
+		Logger: log,
+	}
+}
+
+// orderService has its HTTP interface on a port that outlives its crashes.
+type orderService struct {
+	addr string
+	log  zerolog.Logger
+}
+
+// newOrderService finds a free port.
+func newOrderService(log zerolog.Logger) (*orderService, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("demo: order: %w", err)
+	}
+	return &orderService{addr: l.Addr().String(), log: log}, l.Close()
+}
+
+func (o *orderService) url() string { return "http://" + o.addr }
+
+func (o *orderService) start(b *bus.Bus) (process, error) {
+	s, err := order.New(b, order.Config{Consumer: settings(o.log), Logger: o.log})
+	if err != nil {
+		return process{}, err
+	}
+	listener, err := net.Listen("tcp", o.addr)
+	if err != nil {
+		return process{}, err
+	}
+	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: time.Minute}
+	serving := make(chan error, 1)
+	go func() { serving <- server.Serve(listener) }()
+	run := func(ctx context.Context) error {
+		err := errors.Join(s.Run(ctx), server.Close())
+		if served := <-serving; !errors.Is(served, http.ErrServerClosed) {
+			err = errors.Join(err, served)
+		}
+		return err
+	}
+	return process{run: run, cut: func() { _ = server.Close() }}, nil
+}
+
+// paymentService keeps its fault over its lives.
+type paymentService struct {
+	gatewayURL string
+	log        zerolog.Logger
+
+	mu      sync.Mutex
+	healthy bool
+	current *payment.Service
+}
+
+func (p *paymentService) start(b *bus.Bus) (process, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, err := payment.New(b, payment.Config{
+		GatewayURL: p.gatewayURL, Timeout: gatewayTimeout, NoPoison: p.healthy, Consumer: settings(p.log), Logger: p.log,
+	})
+	if err != nil {
+		return process{}, err
+	}
+	p.current = s
+	return process{run: s.Run}, nil
+}
+
+// heal switches the fault off, for this life and the next ones.
+func (p *paymentService) heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.healthy = true
+	if p.current != nil {
+		p.current.SetPoison(false)
+	}
+}
+
+func startInventory(log zerolog.Logger) func(b *bus.Bus) (process, error) {
+	return func(b *bus.Bus) (process, error) {
+		s, err := inventory.New(b, inventory.Config{Consumer: settings(log), Logger: log})
+		if err != nil {
+			return process{}, err
+		}
+		return process{run: s.Run}, nil
+	}
+}

@@ -1,0 +1,110 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/internal/embedded"
+	"github.com/farandole/farandole/internal/provider"
+	"github.com/farandole/farandole/services/inventory"
+	"github.com/farandole/farandole/services/order"
+	"github.com/farandole/farandole/services/payment"
+	"github.com/farandole/farandole/services/payment/gateway"
+)
+
+// connectTimeout bounds a service's start; the server is in this process.
+const connectTimeout = 10 * time.Second
+
+// system is a whole system in this process: a NATS server with a temporary
+// store, the services, each with its own connection, and the gateway.
+type system struct {
+	cfg     Config
+	server  *embedded.Server
+	bus     *bus.Bus           // the demo's own
+	gateway *provider.Provider // a company outside: it never crashes here
+	payment *paymentService
+	actors  []*actor
+	shop    string // URL of the order service
+	// died gets why a service ended by itself, if one does.
+	died chan error
+}
+
+// startSystem starts everything; on an error nothing is left running.
+func startSystem(ctx context.Context, cfg Config) (s *system, err error) {
+	s = &system{cfg: cfg, died: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	if s.server, err = embedded.Start(embedded.Config{Logger: cfg.Logger}); err != nil {
+		return s, fmt.Errorf("demo: %w", err)
+	}
+	if s.bus, err = s.connect(ctx, "demo"); err != nil {
+		return s, err
+	}
+	topology := s.bus.Topology(bus.TopologyConfig{Buckets: []string{order.Bucket, payment.Bucket, inventory.Bucket}})
+	if _, err = s.bus.Provision(ctx, topology); err != nil {
+		return s, fmt.Errorf("demo: %w", err)
+	}
+	if s.gateway, err = provider.Start(gateway.Config{Logger: cfg.Logger}); err != nil {
+		return s, fmt.Errorf("demo: %w", err)
+	}
+	shop, err := newOrderService(cfg.Logger)
+	if err != nil {
+		return s, err
+	}
+	s.shop = shop.url()
+	s.payment = &paymentService{gatewayURL: s.gateway.URL, log: cfg.Logger, healthy: cfg.Faults == None}
+	s.actors = []*actor{
+		s.actor(string(order.Name), shop.start),
+		s.actor(string(payment.Name), s.payment.start),
+		s.actor(string(inventory.Name), startInventory(cfg.Logger)),
+	}
+	for _, a := range s.actors {
+		if err = a.rise(ctx); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func (s *system) actor(name string, start func(*bus.Bus) (process, error)) *actor {
+	return &actor{name: name, connect: s.connect, start: start, failed: func(err error) {
+		select {
+		case s.died <- err:
+		default: // one reason is enough
+		}
+	}}
+}
+
+func (s *system) connect(ctx context.Context, name string) (*bus.Bus, error) {
+	b, err := bus.Connect(ctx, bus.Config{
+		InProcess: s.server, Name: "farandole " + name, Source: "/" + name, Wait: connectTimeout, Logger: s.cfg.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("demo: %s: %w", name, err)
+	}
+	return b, nil
+}
+
+// stop stops what was started, in the reverse order, and waits for it.
+func (s *system) stop() error {
+	var errs []error
+	for _, a := range s.actors {
+		errs = append(errs, a.stop())
+	}
+	if s.gateway != nil {
+		errs = append(errs, s.gateway.Stop())
+	}
+	if s.bus != nil {
+		errs = append(errs, s.bus.Close())
+	}
+	if s.server != nil {
+		errs = append(errs, s.server.Stop())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,141 @@
+// Package follow reads a system's event stream without changing it, from a
+// chosen place, to its end or for ever.
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// Options choose what to read.
+type Options struct {
+	// Filters are subject filters. Defaults to all events.
+	Filters []string
+	// FromStart begins with the oldest message. Defaults to what is stored from now on.
+	FromStart bool
+	// Since begins with what was stored at or after it; FromStart wins. Defaults to unset.
+	Since time.Time
+	// NoFollow stops at the message that was the last one when reading began.
+	// Defaults to going on until ctx ends.
+	NoFollow bool
+}
+
+// Message is one stored message.
+type Message struct {
+	Subject  string
+	Sequence uint64
+	Time     time.Time // when it was stored, by the server's clock
+	Header   nats.Header
+	Data     []byte
+}
+
+// ErrStop is returned by a visit function to end reading without an error.
+var ErrStop = errors.New("follow: stop")
+
+// idle is how long nothing may arrive before the server is asked whether there
+// is anything left: what was counted in the beginning may have been removed.
+const idle = 2 * time.Second
+
+// Read calls visit for each chosen message, oldest first, each once, on the
+// caller's goroutine. It returns nil after [ErrStop] or, with NoFollow, at the
+// end; an error of visit as it is; and ctx's error when ctx ends. It keeps one
+// message at a time. Its errors match [bus.ErrNoStream] when the event stream
+// does not exist. While it follows, it survives reconnects.
+func Read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error) error {
+	err := read(ctx, b, o, visit)
+	switch {
+	case errors.Is(err, ErrStop):
+		return nil
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("%w: stream %s does not exist", bus.ErrNoStream, b.Names().EventsStream())
+	default:
+		return err
+	}
+}
+
+func read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error) error {
+	stream, err := b.JetStream().Stream(ctx, b.Names().EventsStream())
+	if err != nil {
+		return fmt.Errorf("follow: %w", err)
+	}
+	last := stream.CachedInfo().State.LastSeq
+	cons, err := stream.OrderedConsumer(ctx, o.consumer(b))
+	if err != nil {
+		return fmt.Errorf("follow: %w", err)
+	}
+	if o.NoFollow && cons.CachedInfo().NumPending == 0 {
+		return nil
+	}
+	messages, err := cons.Messages()
+	if err != nil {
+		return fmt.Errorf("follow: %w", err)
+	}
+	defer messages.Stop()
+	for {
+		m, err := next(ctx, messages, o.NoFollow)
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			info, err := cons.Info(ctx)
+			if err != nil {
+				return fmt.Errorf("follow: %w", err)
+			}
+			if info.NumPending == 0 {
+				return nil
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("follow: %w", err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return fmt.Errorf("follow: %w", err)
+		}
+		if o.NoFollow && meta.Sequence.Stream > last {
+			return nil
+		}
+		err = visit(Message{
+			Subject: m.Subject(), Sequence: meta.Sequence.Stream, Time: meta.Timestamp,
+			Header: m.Headers(), Data: m.Data(),
+		})
+		if err != nil {
+			return err
+		}
+		if o.NoFollow && meta.NumPending == 0 {
+			return nil
+		}
+	}
+}
+
+// next waits for a message; a bounded wait ends with context.DeadlineExceeded.
+func next(ctx context.Context, messages jetstream.MessagesContext, bounded bool) (jetstream.Msg, error) {
+	if bounded {
+		limited, cancel := context.WithTimeout(ctx, idle)
+		defer cancel()
+		ctx = limited
+	}
+	return messages.Next(jetstream.NextContext(ctx))
+}
+
+func (o Options) consumer(b *bus.Bus) jetstream.OrderedConsumerConfig {
+	cfg := jetstream.OrderedConsumerConfig{
+		FilterSubjects: o.Filters,
+		DeliverPolicy:  jetstream.DeliverNewPolicy,
+	}
+	if len(cfg.FilterSubjects) == 0 {
+		cfg.FilterSubjects = []string{b.Names().EventsFilter()}
+	}
+	switch {
+	case o.FromStart:
+		cfg.DeliverPolicy = jetstream.DeliverAllPolicy
+	case !o.Since.IsZero():
+		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &o.Since
+	}
+	return cfg
+}

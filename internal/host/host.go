@@ -1,0 +1,171 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+)
+
+// Part is one service of the process.
+type Part struct {
+	// Name tells parts apart, as in "payment". Required.
+	Name string
+	// Run works until ctx ends and returns after everything it started has
+	// ended. Nil for a part that only answers HTTP.
+	Run func(ctx context.Context) error
+	// Ready returns nil while the part makes progress. Defaults to always.
+	Ready func() error
+	// Routes are what the part answers, by path: "/" is everything, "/stock"
+	// that alone, and "/gateway/" everything below, of which the handler does
+	// not see the "/gateway".
+	Routes map[string]http.Handler
+}
+
+// Config says what to run.
+type Config struct {
+	// Parts to run. Required.
+	Parts []Part
+	// Listener is where HTTP is served; Run closes it. Nil for no HTTP.
+	Listener net.Listener
+	// Metrics are served at /metrics. Defaults to none.
+	Metrics prometheus.Gatherer
+	// Grace is how long requests under way may take at the end. Defaults to 10 s.
+	Grace time.Duration
+	// OnReady is called once, when all parts are ready for the first time.
+	// Defaults to nothing.
+	OnReady func()
+	// Logger logs requests that were cut off. Defaults to silence.
+	Logger zerolog.Logger
+}
+
+// ErrPart is returned when a part ended by itself.
+var ErrPart = errors.New("service ended")
+
+// Host runs the parts of a process.
+type Host struct {
+	cfg      Config
+	stopping atomic.Bool
+}
+
+// New returns a host that runs nothing yet.
+func New(cfg Config) *Host {
+	if cfg.Grace == 0 {
+		cfg.Grace = 10 * time.Second
+	}
+	return &Host{cfg: cfg}
+}
+
+// Run runs all parts until ctx ends, then stops them, and returns nil after a
+// clean stop. A part that ends before ctx does takes the others down: an error
+// matching [ErrPart] names it and wraps why.
+func (h *Host) Run(ctx context.Context) error {
+	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	var running sync.WaitGroup
+	errs := make([]error, len(h.cfg.Parts)+1)
+	for i, p := range h.cfg.Parts {
+		if p.Run == nil {
+			continue
+		}
+		running.Go(func() {
+			errs[i] = h.runPart(work, p)
+			if work.Err() == nil {
+				stop(fmt.Errorf("%w: %s", ErrPart, p.Name))
+			}
+		})
+	}
+	if h.cfg.OnReady != nil {
+		running.Go(func() { h.awaitReady(work) })
+	}
+	server := h.server()
+	if server != nil {
+		running.Go(func() {
+			if err := server.Serve(h.cfg.Listener); !errors.Is(err, http.ErrServerClosed) {
+				errs[len(errs)-1] = fmt.Errorf("http: %w", err)
+				stop(err)
+			}
+		})
+	}
+	select {
+	case <-ctx.Done():
+	case <-work.Done():
+	}
+	h.stopping.Store(true)
+	if server != nil {
+		h.stopServer(ctx, server)
+	}
+	stop(nil)
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// readyPoll is how often parts that are not ready are asked again.
+const readyPoll = 10 * time.Millisecond
+
+// awaitReady calls OnReady when all parts are ready.
+func (h *Host) awaitReady(ctx context.Context) {
+	tick := time.NewTicker(readyPoll)
+	defer tick.Stop()
+	for !h.isReady() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	h.cfg.OnReady()
+}
+
+func (h *Host) isReady() bool {
+	for _, p := range h.cfg.Parts {
+		if p.Ready != nil && p.Ready() != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// runPart runs one part; ending while ctx goes on is an error.
+func (h *Host) runPart(ctx context.Context, p Part) error {
+	err := p.Run(ctx)
+	switch {
+	case ctx.Err() == nil && err == nil:
+		return fmt.Errorf("%w: %s, without a reason", ErrPart, p.Name)
+	case ctx.Err() == nil:
+		return fmt.Errorf("%w: %s: %w", ErrPart, p.Name, err)
+	case err != nil:
+		return fmt.Errorf("stop %s: %w", p.Name, err)
+	default:
+		return nil
+	}
+}
+
+// stopServer lets requests finish for the grace period, then cuts them off.
+func (h *Host) stopServer(ctx context.Context, server *http.Server) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.Grace)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		h.cfg.Logger.Warn().Err(err).Msg("requests cut off at the end of the grace period")
+		_ = server.Close() // closing listeners and connections again: nothing left to report
+	}
+}
+
+func (h *Host) server() *http.Server {
+	if h.cfg.Listener == nil {
+		return nil
+	}
+	return &http.Server{
+		Handler:           h.Handler(),
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		IdleTimeout:       2 * time.Minute,
+	}
+}

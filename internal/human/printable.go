@@ -1,0 +1,97 @@
+package human
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Printable returns s with everything that is not visible text written as an
+// escape, so that bytes from a message cannot move the cursor, change colours
+// or reorder what an operator reads: control characters (C0, DEL, C1), bidi
+// overrides, zero-width and other format characters, line separators and
+// unusual blanks become \uXXXX (\t, \n and \r their short form), bytes that are
+// not UTF-8 \xXX. Visible text, backslashes included, stays as it is: the
+// result is for reading, not for parsing back.
+func Printable(s string) string {
+	if isPrintable(s) {
+		return s
+	}
+	var sb strings.Builder
+	sb.Grow(len(s) + 16)
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&sb, `\x%02x`, s[0])
+		case unicode.IsPrint(r):
+			sb.WriteRune(r)
+		case r == '\t':
+			sb.WriteString(`\t`)
+		case r == '\n':
+			sb.WriteString(`\n`)
+		case r == '\r':
+			sb.WriteString(`\r`)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&sb, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&sb, `\u%04x`, r)
+		}
+		s = s[size:]
+	}
+	return sb.String()
+}
+
+func isPrintable(s string) bool {
+	for i, r := range s {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+		if r == utf8.RuneError {
+			if _, size := utf8.DecodeRuneInString(s[i:]); size == 1 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Cell returns s as one printable line of at most width runes, cut with an
+// ellipsis.
+func Cell(s string, width int) string {
+	s = Printable(s)
+	if width <= 0 || utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	runes := []rune(s)
+	return string(runes[:width-1]) + "…"
+}
+
+// LogWriter makes log lines printable on their way to w. Escapes have the form
+// of JSON escapes, so a line that was JSON stays JSON.
+type LogWriter struct {
+	W io.Writer
+}
+
+var _ io.Writer = LogWriter{}
+
+// Write writes p, one or more whole lines, as one write.
+func (l LogWriter) Write(p []byte) (int, error) {
+	var out bytes.Buffer
+	for line := range bytes.Lines(p) {
+		text, ended := bytes.CutSuffix(line, []byte("\n"))
+		out.WriteString(Printable(string(text)))
+		if ended {
+			out.WriteByte('\n')
+		}
+	}
+	if _, err := l.W.Write(out.Bytes()); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

@@ -1,0 +1,166 @@
+package audit
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// saga appends the events of one order: types with the index of their cause.
+func (e *Evidence) saga(id string, steps ...string) {
+	last := ""
+	for _, t := range steps {
+		domain, _, _ := strings.Cut(t, ".")
+		n := uint64(len(e.Events[id]) + 1)
+		ev := Event{Sequence: n, EventKey: id + "-" + t, ID: id + "-" + t, Source: "/" + domain, Type: t, Causation: last}
+		if len(rules[t].causes) == 0 {
+			ev.Causation = ""
+		}
+		e.Events[id] = append(e.Events[id], ev)
+		last = ev.ID
+	}
+}
+
+// sound is evidence of a run without a flaw: one order of each path.
+func sound() Evidence {
+	e := Evidence{
+		Expected: []string{"good", "poor", "empty", "regret", "stuck"},
+		Orders: []Order{
+			{"good", "confirmed", "EUR", 5000, []Item{{"widget", 2}}},
+			{"poor", "cancelled", "EUR", 2500, []Item{{"widget", 1}}},
+			{"empty", "cancelled", "EUR", 9900, []Item{{"unicorn", 1}}},
+			{"regret", "cancelled", "EUR", 2500, []Item{{"widget", 1}}},
+			{"stuck", "pending", "EUR", 2500, []Item{{"widget", 1}}},
+		},
+		Events: map[string][]Event{},
+		Charges: []Charge{
+			{"ch-1", "good", "EUR", 5000, 0},
+			{"ch-2", "empty", "EUR", 9900, 9900},
+		},
+		Stock: []Stock{
+			{"widget", 100, 97, 2, map[string]int64{"stuck": 1}},
+			{"unicorn", 0, 0, 0, nil},
+		},
+		Reservations: []Reservation{
+			{"good", "settled", []Item{{"widget", 2}}},
+			{"empty", "rejected", []Item{{"unicorn", 1}}},
+			{"regret", "released", nil},
+		},
+		Letters: []Letter{
+			{"payment.stuck-order.placed.v1", "payment", "exhausted", "stuck-order.placed.v1", "stuck"},
+			{"payment.garbage", "payment", "decode", "garbage", ""},
+			{"payment.forged", "payment", "permanent", "forged", "nobody"},
+		},
+		Undecodable: []Message{{Sequence: 99, Subject: "events.order.placed.v1.x", EventKey: "garbage"}},
+	}
+	e.saga("good", placed, captured, reserved, confirmed)
+	e.saga("poor", placed, declined, cancelled)
+	e.saga("empty", placed, captured, rejected, refunded, cancelled)
+	e.saga("regret", placed, cancelRequested, released, refunded, cancelled)
+	e.saga("stuck", placed)
+	e.Events["nobody"] = []Event{{Sequence: 98, EventKey: "forged", ID: "forged", Source: "/mallory", Type: placed}}
+	return e
+}
+
+// eventOf returns a pointer to an order's event of a type.
+func (e *Evidence) eventOf(id, t string) *Event {
+	i := slices.IndexFunc(e.Events[id], func(ev Event) bool { return ev.Type == t })
+	return &e.Events[id][i]
+}
+
+func (e *Evidence) remove(id, t string) {
+	e.Events[id] = slices.DeleteFunc(e.Events[id], func(ev Event) bool { return ev.Type == t })
+}
+
+func TestCheck_finds_nothing_in_a_sound_run(t *testing.T) {
+	t.Parallel()
+	if got := Check(sound()); len(got) != 0 {
+		t.Errorf("violations: %v", got)
+	}
+}
+
+func TestCheck_suffers_copies(t *testing.T) {
+	t.Parallel()
+	e := sound()
+	again := *e.eventOf("good", captured)
+	again.Sequence = 50
+	e.Events["good"] = append(e.Events["good"], again)
+	if got := Check(e); len(got) != 0 {
+		t.Errorf("violations: %v", got)
+	}
+}
+
+// Each invariant is broken on purpose; the audit must name it and the order.
+func TestCheck_names_what_is_broken(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name      string
+		breakIt   func(e *Evidence)
+		invariant string
+		order     string
+		says      string
+	}{
+		{"order not final", func(e *Evidence) { e.Orders[0].Status = "paid" }, Final, "good", "status paid"},
+		{"no letter for the stuck order", func(e *Evidence) { e.Letters = e.Letters[1:] }, Final, "stuck", "dead letter"},
+		{"accepted order without record", func(e *Evidence) { e.Expected = append(e.Expected, "ghost") }, Final, "ghost", "none"},
+		{"order not in the stream", func(e *Evidence) { delete(e.Events, "poor") }, Stored, "poor", "none"},
+
+		{"charged twice", func(e *Evidence) { e.Charges = append(e.Charges, Charge{"ch-3", "good", "EUR", 5000, 0}) }, Money, "good", "ch-1 of 5000 EUR, ch-3 of 5000 EUR"},
+		{"charged and given back twice", func(e *Evidence) { e.Charges = append(e.Charges, Charge{"ch-3", "good", "EUR", 5000, 5000}) }, Money, "good", "2: "},
+		{"confirmed without a charge", func(e *Evidence) { e.Charges = e.Charges[1:] }, Money, "good", "5000 EUR kept"},
+		{"charged too much", func(e *Evidence) { e.Charges[0].Amount++ }, Money, "good", "5001"},
+		{"charged in another currency", func(e *Evidence) { e.Charges[0].Currency = "USD" }, Money, "good", "USD"},
+		{"cancelled but not refunded", func(e *Evidence) { e.Charges[1].Refunded = 0 }, Money, "empty", "9900"},
+		{"refunded more than charged", func(e *Evidence) { e.Charges[1].Refunded = 9999 }, Money, "empty", "9999"},
+		{"confirmed but refunded", func(e *Evidence) { e.Charges[0].Refunded = 5000 }, Money, "good", "found 0"},
+		{"charge for nobody", func(e *Evidence) { e.Charges = append(e.Charges, Charge{"ch-9", "who", "EUR", 1, 1}) }, Money, "who", "ch-9"},
+
+		{"piece vanished", func(e *Evidence) { e.Stock[0].Available-- }, StockKept, "", "100 of widget"},
+		{"piece appeared", func(e *Evidence) { e.Stock[0].Available++ }, StockKept, "", "101"},
+		{"less than nothing available", func(e *Evidence) { e.Stock[1].Available, e.Stock[1].Reserved = -1, 1 }, StockKept, "", "-1 available"},
+		{"reserved twice", func(e *Evidence) { e.Stock[0].Reserved, e.Stock[0].Available = 4, 95 }, StockKept, "", "2 of widget reserved"},
+		{"SKU gone", func(e *Evidence) { e.Stock = e.Stock[1:] }, StockKept, "", "no such SKU"},
+		{"not settled", func(e *Evidence) { e.Reservations[0].Status = "reserved" }, StockKept, "good", "reservation reserved"},
+		{"no reservation", func(e *Evidence) { e.Reservations = e.Reservations[1:] }, StockKept, "good", "reservation none"},
+		{"settled for a cancelled order", func(e *Evidence) { e.Reservations[1].Status = "settled" }, StockKept, "empty", "nothing settled"},
+		{"other items settled", func(e *Evidence) { e.Reservations[0].Items[0].Quantity = 3 }, StockKept, "good", "{widget 3}"},
+		{"held for a cancelled order", func(e *Evidence) { e.Stock[0].Holds["poor"], e.Stock[0].Available = 1, 96 }, StockKept, "poor", "nothing held"},
+		{"held twice", func(e *Evidence) { e.Stock[0].Holds["stuck"], e.Stock[0].Available = 2, 96 }, StockKept, "stuck", "2 of widget held"},
+		{"held for nobody", func(e *Evidence) { e.Stock[0].Holds["who"], e.Stock[0].Available = 1, 96 }, StockKept, "who", "exist"},
+
+		{"step applied twice", func(e *Evidence) {
+			again := *e.eventOf("good", captured)
+			again.ID, again.EventKey = "other", "other"
+			e.Events["good"] = append(e.Events["good"], again)
+		}, Path, "good", "2: ids good-payment.captured.v1, other"},
+		{"two ends", func(e *Evidence) {
+			e.Events["good"] = append(e.Events["good"], Event{EventKey: "x", ID: "x", Source: "/order", Type: cancelled, Causation: "good-" + reserved})
+		}, Path, "good", "one final event"},
+		{"end that does not fit", func(e *Evidence) { e.Orders[1].Status = "confirmed" }, Path, "poor", confirmed},
+		{"end missing", func(e *Evidence) { e.remove("good", confirmed) }, Path, "good", "no final event"},
+		{"order does not know of its end", func(e *Evidence) { e.Orders[0].Status = "paid" }, Path, "good", "status paid"},
+		{"undeclared type", func(e *Evidence) { e.eventOf("good", reserved).Type = "stock.moved.v1" }, Path, "good", "stock.moved.v1"},
+		{"wrong cause", func(e *Evidence) { e.eventOf("good", reserved).Causation = "good-" + placed }, Path, "good", "caused by order.placed.v1"},
+		{"cause missing", func(e *Evidence) { e.remove("empty", captured) }, Causation, "empty", "empty-payment.captured.v1"},
+		{"event lost", func(e *Evidence) { e.remove("poor", cancelled) }, FollowUp, "poor", "to follow payment.declined.v1"},
+		{"two things follow", func(e *Evidence) {
+			e.Events["good"] = append(e.Events["good"], Event{EventKey: "y", ID: "y", Source: "/inventory", Type: rejected, Causation: "good-" + captured})
+		}, FollowUp, "good", "inventory.reserved.v1, inventory.rejected.v1"},
+
+		{"garbage swallowed", func(e *Evidence) { e.Letters = slices.Delete(e.Letters, 1, 2) }, Accounting, "", "undecodable message 99"},
+		{"forged event swallowed", func(e *Evidence) { e.Letters = e.Letters[:2] }, Accounting, "nobody", "forged"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			e := sound()
+			tt.breakIt(&e)
+			got := Check(e)
+			named := slices.ContainsFunc(got, func(v Violation) bool {
+				return v.Invariant == tt.invariant && v.Order == tt.order && strings.Contains(v.String(), tt.says)
+			})
+			if !named {
+				t.Errorf("want %s of order %q saying %q, got %v", tt.invariant, tt.order, tt.says, got)
+			}
+		})
+	}
+}

@@ -1,0 +1,147 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/internal/follow"
+)
+
+// Names of the services' buckets and of what is in them.
+const (
+	ordersBucket    = "orders"
+	inventoryBucket = "inventory"
+	orderPrefix     = "order-"
+	skuPrefix       = "sku-"
+)
+
+// Collect reads the evidence. expected are the ids of the accepted orders, nil
+// when nobody kept them. It keeps about a kilobyte an order. Errors are those
+// of reading: nothing is wrong with the system, but nothing is known either.
+func Collect(ctx context.Context, b *bus.Bus, gatewayURL string, expected []string) (Evidence, error) {
+	e := Evidence{Expected: expected, Events: map[string][]Event{}}
+	for _, step := range []struct {
+		what string
+		do   func(context.Context, *bus.Bus) error
+	}{
+		{"events", e.collectEvents},
+		{"orders", e.collectOrders},
+		{"inventory", e.collectInventory},
+		{"dead letters", e.collectLetters},
+		{"gateway books", func(ctx context.Context, _ *bus.Bus) error { return e.collectBooks(ctx, gatewayURL) }},
+	} {
+		if err := step.do(ctx, b); err != nil {
+			return Evidence{}, fmt.Errorf("audit: read %s: %w", step.what, err)
+		}
+	}
+	return e, nil
+}
+
+func (e *Evidence) collectEvents(ctx context.Context, b *bus.Bus) error {
+	stream := b.Names().EventsStream()
+	return follow.Read(ctx, b, follow.Options{FromStart: true, NoFollow: true}, func(m follow.Message) error {
+		ev, err := bus.Decode(m.Header, m.Data)
+		if err != nil {
+			e.Undecodable = append(e.Undecodable, Message{
+				Sequence: m.Sequence, Subject: m.Subject,
+				EventKey: string(bus.KeyOfMessage(stream, m.Sequence)), Error: err.Error(),
+			})
+			return nil
+		}
+		key := string(bus.PartitionKey(ev))
+		t, err := b.Names().TypeOf(ev.Type())
+		if err != nil {
+			t = bus.Type(ev.Type())
+		}
+		e.Events[key] = append(e.Events[key], Event{
+			Sequence: m.Sequence, At: m.Time, EventKey: string(bus.EventKeyOf(ev)), ID: ev.ID(),
+			Source: ev.Source(), Type: string(t), Causation: bus.Extension(ev, bus.ExtCausation),
+		})
+		return nil
+	})
+}
+
+// item is a line of an order as the services write it.
+type item struct {
+	SKU      string `json:"sku"`
+	Quantity int64  `json:"quantity"`
+}
+
+func itemsOf(lines []item) []Item {
+	items := make([]Item, len(lines))
+	for i, l := range lines {
+		items[i] = Item(l)
+	}
+	return items
+}
+
+func (e *Evidence) collectOrders(ctx context.Context, b *bus.Bus) error {
+	type record struct {
+		ID       string `json:"order_id"`
+		Status   string `json:"status"`
+		Currency string `json:"currency"`
+		Total    int64  `json:"total"`
+		Items    []item `json:"items"`
+	}
+	bucket, err := bus.OpenBucket[record](ctx, b, ordersBucket)
+	if err != nil {
+		return err
+	}
+	return bucket.Each(ctx, func(_ string, r record, _ uint64) error {
+		e.Orders = append(e.Orders, Order{r.ID, r.Status, r.Currency, r.Total, itemsOf(r.Items)})
+		return nil
+	})
+}
+
+func (e *Evidence) collectInventory(ctx context.Context, b *bus.Bus) error {
+	// The bucket has two kinds of document; each has fields of its own.
+	type record struct {
+		ID     string `json:"order_id"`
+		Status string `json:"status"`
+		Items  []item `json:"items"`
+
+		SKU       string `json:"sku"`
+		Initial   int64  `json:"initial"`
+		Available int64  `json:"available"`
+		Reserved  int64  `json:"reserved"`
+		Holds     map[string]struct {
+			Quantity int64 `json:"quantity"`
+		} `json:"holds"`
+	}
+	bucket, err := bus.OpenBucket[record](ctx, b, inventoryBucket)
+	if err != nil {
+		return err
+	}
+	return bucket.Each(ctx, func(token string, r record, _ uint64) error {
+		switch {
+		case strings.HasPrefix(token, orderPrefix):
+			e.Reservations = append(e.Reservations, Reservation{r.ID, r.Status, itemsOf(r.Items)})
+		case strings.HasPrefix(token, skuPrefix):
+			s := Stock{SKU: r.SKU, Initial: r.Initial, Available: r.Available, Reserved: r.Reserved, Holds: map[string]int64{}}
+			for order, h := range r.Holds {
+				s.Holds[order] = h.Quantity
+			}
+			e.Stock = append(e.Stock, s)
+		}
+		return nil
+	})
+}
+
+func (e *Evidence) collectLetters(ctx context.Context, b *bus.Bus) error {
+	queue := dlq.Open(b, nil) // reading needs no ledger
+	for o := (dlq.PageOptions{Limit: 10_000}); ; {
+		page, err := queue.List(ctx, dlq.Filter{}, o)
+		if err != nil {
+			return err
+		}
+		for _, l := range page.Entries {
+			e.Letters = append(e.Letters, Letter{l.ID, string(l.Consumer), l.Reason, string(l.EventKey), string(l.Key)})
+		}
+		if o.Cursor = page.Next; o.Cursor == 0 {
+			return nil
+		}
+	}
+}
