@@ -1,0 +1,49 @@
+# What CI runs (.ci/run), in parts.
+
+TOOL = go tool -modfile=tools/go.mod
+ORDERS ?= 500
+FAULTS ?= some
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## what can be made
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+.PHONY: check
+check: lint race ## what a change has to pass: format, lint, tidy, tests with the race detector
+	go mod tidy -diff
+	go -C tools mod tidy -diff
+
+.PHONY: test
+test: ## the tests as they come
+	go test ./...
+
+.PHONY: race
+race: ## the tests with the race detector, in random order
+	go test -race -shuffle=on ./...
+
+.PHONY: e2e
+e2e: ## black-box tests, the long ones and those that need Docker included
+	FARANDOLE_REQUIRE=docker FARANDOLE_LONG=1 go test -count=1 -timeout=20m -v ./e2e
+
+.PHONY: bench
+bench: ## benchmarks of all packages
+	go test -run='^$$' -bench=. -benchmem ./...
+
+.PHONY: demo
+demo: ## a whole system with injected trouble, audited (ORDERS, FAULTS)
+	go run ./cmd/farandole demo --orders $(ORDERS) --faults $(FAULTS)
+
+.PHONY: lint
+lint: ## format check and linters (the first run compiles them: minutes)
+	$(TOOL) golangci-lint fmt --diff
+	$(TOOL) golangci-lint run
+
+.PHONY: fmt
+fmt: ## format the code (gofumpt, gci)
+	$(TOOL) golangci-lint fmt
+
+.PHONY: ci
+ci: ## all that CI does; installs packages, so as root on a machine for it
+	.ci/run

@@ -1,0 +1,248 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farandole/farandole/bustest"
+)
+
+// deployment is docker-compose.yml, running under a name and ports of its own.
+type deployment struct {
+	shop
+	t       *testing.T
+	command []string // the Compose tool with the project's name
+	env     []string
+}
+
+// newDeployment builds and starts docker-compose.yml; the end of the test
+// removes its containers, volumes and image.
+func newDeployment(t *testing.T) *deployment {
+	t.Helper()
+	needDocker(t)
+	project := fmt.Sprintf("farandole-e2e-%d", os.Getpid())
+	image := "farandole:e2e-" + fmt.Sprint(os.Getpid())
+	port := freePort(t)
+	d := &deployment{
+		shop: shop{url: localURL(port)},
+		t:    t,
+		env:  append(environment(), "FARANDOLE_IMAGE="+image, fmt.Sprintf("ORDER_PORT=%d", port)),
+	}
+	// The plugin where it is, else the older program.
+	d.command = []string{"docker", "compose"}
+	if exec.CommandContext(t.Context(), "docker", "compose", "version").Run() != nil {
+		d.command = []string{"docker-compose"}
+	}
+	d.command = append(d.command, "--file", "../docker-compose.yml", "--project-name", project)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 3*patience)
+		defer cancel()
+		if t.Failed() {
+			logs, err := d.try(ctx, "logs", "--no-color", "--tail=100")
+			t.Logf("logs (%v):\n%s", err, logs)
+		}
+		if _, err := d.try(ctx, "down", "--volumes", "--remove-orphans", "--timeout", "5"); err != nil {
+			t.Error(err)
+		}
+		if out, err := exec.CommandContext(ctx, "docker", "rmi", "--force", image).CombinedOutput(); err != nil {
+			t.Errorf("remove image: %v: %s", err, out)
+		}
+	})
+	d.compose("build")
+	d.compose("up", "--detach")
+	d.awaitHealthy("nats", "gateway", "payment", "inventory", "order")
+	return d
+}
+
+// try runs the Compose tool and returns its stdout.
+func (d *deployment) try(ctx context.Context, args ...string) (string, error) {
+	args = append(d.command[1:len(d.command):len(d.command)], args...)
+	cmd := exec.CommandContext(ctx, d.command[0], args...)
+	cmd.Env = d.env
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("%s %s: %w: %s%s", d.command[0], strings.Join(args, " "), err,
+			tail(stdout.String(), 2000), tail(stderr.String(), 2000))
+	}
+	return stdout.String(), nil
+}
+
+// compose is try that must work, within the time that a build takes.
+func (d *deployment) compose(args ...string) string {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), 15*time.Minute)
+	defer cancel()
+	out, err := d.try(ctx, args...)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return out
+}
+
+// cli runs a command in the cli container and returns its stdout.
+func (d *deployment) cli(args ...string) string {
+	d.t.Helper()
+	return d.compose(append([]string{"run", "--rm", "-T", "cli"}, args...)...)
+}
+
+// inside runs a command in the nats container, which has a shell.
+func (d *deployment) inside(script string) string {
+	d.t.Helper()
+	return d.compose("exec", "-T", "nats", "sh", "-c", script)
+}
+
+// container returns the id of a service's container.
+func (d *deployment) container(service string) string {
+	d.t.Helper()
+	return strings.TrimSpace(d.compose("ps", "--quiet", service))
+}
+
+// awaitHealthy waits until Docker says that the services are healthy.
+func (d *deployment) awaitHealthy(services ...string) {
+	d.t.Helper()
+	for _, service := range services {
+		id := d.container(service)
+		bustest.Eventually(d.t, 2*patience, func() error {
+			out, err := docker(d.t.Context(), "inspect", "--format", "{{.State.Health.Status}}", id)
+			if err == nil && out != "healthy" {
+				err = fmt.Errorf("%s is %s", service, out)
+			}
+			return err
+		})
+	}
+}
+
+func docker(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("docker %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// The quick start as a user has it: docker-compose.yml as it is. One system
+// serves all that follows, for starting it is what takes long.
+func TestCompose(t *testing.T) {
+	if !long() && os.Getenv("FARANDOLE_REQUIRE") == "" {
+		t.Skip("builds images, for minutes: FARANDOLE_LONG=1 runs it")
+	}
+	t.Parallel()
+	d := newDeployment(t)
+
+	t.Run("order", func(t *testing.T) {
+		d.awaitStatus(t, confirmed, d.mustPlace(t, "first", "ada"))
+		d.awaitStatus(t, cancelled, d.mustPlace(t, "declined", "decline-bob"))
+	})
+	t.Run("TestB105_nats_syncs_every_write", d.syncsEveryWrite)
+	t.Run("hardened", d.hardened)
+	t.Run("dead letter", d.deadLetter)
+	t.Run("kill payment", d.killPayment)
+	t.Run("restart", d.restart)
+}
+
+// What NATS has acknowledged is on the disk: the running server says so.
+func (d *deployment) syncsEveryWrite(t *testing.T) {
+	var vars struct {
+		JetStream struct {
+			Config struct {
+				SyncAlways bool   `json:"sync_always"`
+				StoreDir   string `json:"store_dir"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(d.inside("wget -q -O - http://127.0.0.1:8222/varz")), &vars); err != nil {
+		t.Fatal(err)
+	}
+	if !vars.JetStream.Config.SyncAlways {
+		t.Errorf("the server does not sync always: %+v", vars)
+	}
+	mounts, err := docker(t.Context(), "inspect", "--format", "{{range .Mounts}}{{.Type}}:{{.Destination}} {{end}}", d.container("nats"))
+	if err != nil || !strings.Contains(mounts, "volume:/data") || !strings.HasPrefix(vars.JetStream.Config.StoreDir, "/data") {
+		t.Errorf("the store %s is not on the volume: %s, %v", vars.JetStream.Config.StoreDir, mounts, err)
+	}
+}
+
+// No container of ours can write to its root file system or is root, and only
+// the order service can be reached, from this machine.
+func (d *deployment) hardened(t *testing.T) {
+	for _, service := range []string{"order", "payment", "inventory", "gateway"} {
+		out, err := docker(t.Context(), "inspect", "--format",
+			"{{.HostConfig.ReadonlyRootfs}} {{.Config.User}} {{range $p, $b := .HostConfig.PortBindings}}{{range $b}}{{.HostIp}}{{end}}{{end}}",
+			d.container(service))
+		want := "true 65532:65532"
+		if service == "order" {
+			want += " 127.0.0.1"
+		}
+		if err != nil || strings.TrimSpace(out) != want {
+			t.Errorf("%s: %q, %v; want %q", service, out, err, want)
+		}
+	}
+}
+
+// An order that makes payment panic ends in the dead letters; the fault is
+// repaired, the letter replayed, and the order goes on.
+func (d *deployment) deadLetter(t *testing.T) {
+	id := d.mustPlace(t, "poison", "poison-eve")
+	var letter string
+	bustest.Eventually(t, 2*patience, func() error {
+		l := listLetters(t, d.cli("dlq", "list", "--json"))
+		if len(l.Entries) != 1 || l.Entries[0].Key != id || l.Entries[0].Consumer != "payment" {
+			return fmt.Errorf("dead letters: %+v, want order %s", l, id)
+		}
+		letter = l.Entries[0].ID
+		return nil
+	})
+	d.inside(httpRequest("PUT", "payment", "/faults", `{"poison":false}`))
+	d.cli("dlq", "replay", letter)
+	d.awaitStatus(t, confirmed, id)
+	if l := listLetters(t, d.cli("dlq", "list", "--json")); l.Total != 0 {
+		t.Errorf("dead letters after the replay: %+v", l)
+	}
+}
+
+// httpRequest is a script that sends a request with netcat: the tools of a
+// small image cannot PUT.
+func httpRequest(method, host, path, body string) string {
+	return fmt.Sprintf(`printf '%%s %%s HTTP/1.0\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %%s\r\n\r\n%%s' `+
+		`%s %s %d '%s' | nc -w 5 %s 8080 | grep -q '^HTTP/1.[01] 20'`, host, method, path, len(body), body, host)
+}
+
+// Payment is killed in the middle of orders and comes back later: all end.
+func (d *deployment) killPayment(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	c := newCustomers(ctx, d.shop, 4, "ada")
+	payment := d.container("payment")
+	for i := range 50 {
+		if i == 25 {
+			if _, err := docker(ctx, "kill", "--signal", "KILL", payment); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.keys <- fmt.Sprintf("kill-%d", i)
+	}
+	ids := c.done(t) // orders are taken while payment is away
+	d.compose("start", "payment")
+	d.awaitStatus(t, confirmed, ids...)
+}
+
+// Everything is stopped and started again: nothing is forgotten.
+func (d *deployment) restart(t *testing.T) {
+	id := d.mustPlace(t, "before", "ada")
+	d.awaitStatus(t, confirmed, id)
+	d.compose("stop")
+	d.compose("up", "--detach")
+	d.awaitHealthy("nats", "gateway", "payment", "inventory", "order")
+	d.awaitStatus(t, confirmed, id, d.mustPlace(t, "after", "ada"))
+	if again := d.mustPlace(t, "before", "ada"); again != id {
+		t.Errorf("the same Idempotency-Key gives order %s, then %s", id, again)
+	}
+}

@@ -1,0 +1,100 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// demoReport is what demo --json ends with: the outside contract.
+type demoReport struct {
+	Orders, Confirmed, Cancelled, Unfinished int
+	DeadLettered                             int `json:"dead_lettered"`
+	Replayed                                 int
+	DuplicatesInjected                       int `json:"duplicates_injected"`
+	DuplicatesSuppressed                     int `json:"duplicates_suppressed"`
+	CrashesInjected                          int `json:"crashes_injected"`
+	Events                                   int
+	ElapsedMS                                int64 `json:"elapsed_ms"`
+	SagaLatencyMS                            struct{ P50, P99 int64 }
+	Audit                                    struct {
+		OK         bool
+		Violations []json.RawMessage
+	}
+}
+
+// demo runs the demo and checks what holds for every run.
+func demo(t *testing.T, orders int, args ...string) demoReport {
+	t.Helper()
+	r := run(t, append([]string{"demo", "--json", "--orders", fmt.Sprint(orders)}, args...)...)
+	if r.code != 0 {
+		t.Fatalf("demo %v: exit code %d\n%s\n%s", args, r.code, tail(r.stdout, 2000), tail(r.stderr, 4000))
+	}
+	var report demoReport
+	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
+		t.Fatalf("demo %v: stdout is not one JSON document: %v\n%s", args, err, tail(r.stdout, 2000))
+	}
+	if !report.Audit.OK || len(report.Audit.Violations) > 0 || report.Unfinished != 0 ||
+		report.Orders != orders || report.Confirmed+report.Cancelled != orders {
+		t.Fatalf("demo %v: %s", args, r.stdout)
+	}
+	return report
+}
+
+// Whoever reads the report finds all the keys of the contract.
+func TestDemoReport(t *testing.T) {
+	t.Parallel()
+	r := run(t, "demo", "--orders", "60", "--json")
+	if r.code != 0 || strings.Count(r.stdout, "\n") != 1 {
+		t.Fatalf("exit code %d, stdout %q, stderr %s", r.code, r.stdout, r.stderr)
+	}
+	var report map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
+		t.Fatalf("%v: %s", err, r.stdout)
+	}
+	for _, key := range []string{
+		"orders", "confirmed", "cancelled", "unfinished", "dead_lettered", "replayed", "duplicates_injected",
+		"duplicates_suppressed", "crashes_injected", "events", "elapsed_ms", "saga_latency_ms", "audit",
+	} {
+		if _, ok := report[key]; !ok {
+			t.Errorf("key %q is missing: %s", key, r.stdout)
+		}
+	}
+	for key, want := range map[string]string{"saga_latency_ms": "p50 p99", "audit": "ok violations"} {
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal(report[key], &object); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+		for name := range strings.FieldsSeq(want) {
+			if _, ok := object[name]; !ok {
+				t.Errorf("%s has no %s: %s", key, name, report[key])
+			}
+		}
+	}
+}
+
+// The worst trouble leaves the books right; the same seed gives the same outcome.
+func TestDemoStorm(t *testing.T) {
+	t.Parallel()
+	seeds, orders := 2, 60
+	if long() {
+		seeds, orders = 20, 500
+	}
+	for seed := range seeds {
+		r := demo(t, orders, "--faults", "storm", "--seed", fmt.Sprint(seed+1))
+		if r.CrashesInjected == 0 || r.DuplicatesInjected == 0 || r.DeadLettered == 0 || r.Replayed == 0 {
+			t.Errorf("seed %d: a storm without trouble: %+v", seed+1, r)
+		}
+		t.Logf("seed %d: %d confirmed, %d cancelled, %d crashes, %d ms", seed+1, r.Confirmed, r.Cancelled, r.CrashesInjected, r.ElapsedMS)
+	}
+}
+
+func TestDemoIsRepeatable(t *testing.T) {
+	t.Parallel()
+	one := demo(t, 60, "--faults", "storm", "--seed", "7")
+	two := demo(t, 60, "--faults", "storm", "--seed", "7", "--concurrency", "4")
+	if one.Confirmed != two.Confirmed || one.Cancelled != two.Cancelled {
+		t.Errorf("seed 7 has two outcomes: %+v and %+v", one, two)
+	}
+}

@@ -1,0 +1,66 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// binary is the program under test.
+var binary string
+
+func TestMain(m *testing.M) {
+	code, err := buildAndRun(m)
+	if err == nil && code == 0 {
+		err = goleak.Find()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func buildAndRun(m *testing.M) (code int, err error) {
+	dir, err := os.MkdirTemp("", "farandole-e2e-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	binary = filepath.Join(dir, "farandole")
+	args := []string{"build", "-o", binary}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	build := exec.CommandContext(context.Background(), "go", append(args, "../cmd/farandole")...)
+	if out, err := build.CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return m.Run(), nil
+}
+
+// needDocker skips the test where there is no Docker, unless FARANDOLE_REQUIRE
+// lists docker: then it fails.
+func needDocker(t *testing.T) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "docker", "version", "--format", "{{.Server.Version}}").CombinedOutput()
+	if err == nil {
+		return
+	}
+	reason := fmt.Sprintf("needs Docker: docker version: %v: %s", err, strings.TrimSpace(string(out)))
+	if slices.Contains(strings.Split(os.Getenv("FARANDOLE_REQUIRE"), ","), "docker") {
+		t.Fatal(reason)
+	}
+	t.Skip(reason)
+}
+
+// long says that there is time for the long variants of tests.
+func long() bool { return os.Getenv("FARANDOLE_LONG") == "1" }

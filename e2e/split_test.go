@@ -1,0 +1,100 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/farandole/farandole/bustest"
+)
+
+// split is a system whose payment service runs in processes of its own, so
+// that they can be hurt one by one. The rest is one process.
+type split struct {
+	shop
+	t       testing.TB
+	nats    string // URL
+	gateway string // URL
+}
+
+// newSplit starts a server and the rest.
+func newSplit(t testing.TB) *split {
+	t.Helper()
+	port := freePort(t)
+	s := &split{
+		shop: shop{url: localURL(port)}, t: t,
+		nats:    bustest.StartServer(t, bustest.ServerConfig{}).URL(),
+		gateway: localURL(port) + "/gateway",
+	}
+	start(t, "rest", "serve", "order", "inventory", "gateway", "--server", s.nats,
+		"--store", t.TempDir(), "--http", fmt.Sprintf("127.0.0.1:%d", port)).ready(s.url)
+	return s
+}
+
+// payment starts a payment process and returns it with its URL.
+func (s *split) payment(name string, flags ...string) (p *process, url string) {
+	s.t.Helper()
+	port := freePort(s.t)
+	p = start(s.t, name, append([]string{
+		"serve", "payment", "--server", s.nats, "--gateway-url", s.gateway,
+		"--http", fmt.Sprintf("127.0.0.1:%d", port), "--log-level", "info",
+	}, flags...)...)
+	p.ready(localURL(port))
+	return p, localURL(port)
+}
+
+// setGateway tells the payment gateway what is wrong with it.
+func (s *split) setGateway(faults string) {
+	s.t.Helper()
+	if _, err := do(s.t.Context(), http.MethodPut, s.gateway+"/faults", nil, []byte(faults)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// charges counts an order's charges in the gateway's books.
+func (s *split) charges(order string) (int, error) {
+	answer, err := get(s.t.Context(), s.gateway+"/books")
+	if err != nil {
+		return 0, err
+	}
+	var books struct {
+		Charges []struct {
+			OrderID string `json:"order_id"`
+		}
+	}
+	if err := json.Unmarshal(answer, &books); err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, c := range books.Charges {
+		if c.OrderID == order {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// awaitCharge waits until the order is charged.
+func (s *split) awaitCharge(order string) {
+	s.t.Helper()
+	bustest.Eventually(s.t, patience, func() error {
+		n, err := s.charges(order)
+		if err == nil && n == 0 {
+			err = fmt.Errorf("order %s is not charged", order)
+		}
+		return err
+	})
+}
+
+// awaitLog waits until a process has logged text.
+func awaitLog(t testing.TB, p *process, text string) {
+	t.Helper()
+	bustest.Eventually(t, patience, func() error {
+		if !strings.Contains(p.stderr.String(), text) {
+			return fmt.Errorf("%s has not logged %q", p.name, text)
+		}
+		return nil
+	})
+}
