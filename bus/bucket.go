@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,17 +22,21 @@ type Bucket[T any] struct {
 }
 
 // OpenBucket opens an existing bucket of this system by its short name, as in
-// "orders". It returns an error matching [ErrNoStream] if it does not exist.
+// "orders". It returns an error matching [ErrNoStream] if it does not exist,
+// else [ErrDenied], [ErrUnavailable] or [ErrClosed].
 func OpenBucket[T any](ctx context.Context, b *Bus, name string) (*Bucket[T], error) {
-	full := b.Names().Bucket(name)
-	stream, err := b.js.Stream(ctx, "KV_"+full)
+	k := &Bucket[T]{bus: b, name: b.Names().Bucket(name)}
+	err := b.call(ctx, "STREAM.INFO.KV_"+k.name, func(ctx context.Context) (err error) {
+		k.stream, err = b.js.Stream(ctx, "KV_"+k.name)
+		return err
+	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("bus: bucket %s: %w: run `farandole topology apply`", full, ErrNoStream)
+		return nil, fmt.Errorf("bus: bucket %s: %w: run `farandole topology apply`", k.name, ErrNoStream)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("bus: bucket %s: %w: %w", full, ErrUnavailable, err)
+		return nil, fmt.Errorf("bus: bucket %s: %w", k.name, readFault(err))
 	}
-	return &Bucket[T]{bus: b, name: full, stream: stream}, nil
+	return k, nil
 }
 
 // Get returns the document under key and its revision; revision 0 means that
@@ -39,13 +44,13 @@ func OpenBucket[T any](ctx context.Context, b *Bus, name string) (*Bucket[T], er
 // then reports the conflict. Errors match [ErrUnavailable], or [ErrDecode] when
 // what is stored is not a T.
 func (k *Bucket[T]) Get(ctx context.Context, key Key) (value T, revision uint64, err error) {
-	m, err := k.stream.GetLastMsgForSubject(ctx, k.subject(key))
+	m, err := k.stream.GetLastMsgForSubject(ctx, "$KV."+k.name+"."+EscapeKey(key))
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return value, 0, nil
 	case err != nil:
 		return value, 0, fmt.Errorf("bus: bucket %s: get %s: %w: %w", k.name, key, ErrUnavailable, err)
-	case m.Header.Get("KV-Operation") != "": // deleted by hand
+	case deletes(m.Header):
 		return value, m.Sequence, nil
 	}
 	if err := json.Unmarshal(m.Data, &value); err != nil {
@@ -64,7 +69,7 @@ func (k *Bucket[T]) Put(ctx context.Context, key Key, value T, revision uint64) 
 		return 0, fmt.Errorf("bus: bucket %s: put %s: %w: %w", k.name, key, ErrInvalidEvent, err)
 	}
 	pending, err := k.bus.Send(ctx, &nats.Msg{
-		Subject: k.subject(key),
+		Subject: k.bus.PutSubject(k.name, EscapeKey(key)),
 		Header:  nats.Header{jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(revision, 10)}},
 		Data:    data,
 	})
@@ -78,38 +83,44 @@ func (k *Bucket[T]) Put(ctx context.Context, key Key, value T, revision uint64) 
 	return receipt.Sequence, nil
 }
 
-// Each calls f for every document, in no particular order, until f returns an
-// error, which it returns. token is the key as it is written in the subject
-// ([EscapeKey]). What is written meanwhile may or may not be seen.
+// Each calls f for every document, the longest unchanged first, until f returns
+// an error, which it returns. token is the key as it is written in the subject
+// ([EscapeKey]). A document that is there all the time is seen; one that is
+// written meanwhile, by f too, may be seen again. Each keeps at most 256
+// documents in memory.
+//
+// Documents that are not a T are passed over, and told in the end by an error
+// matching [ErrDecode]. When the connection is lost on the way the error matches
+// [ErrUnavailable] or [ErrClosed]: a part is never told to be all. Others match
+// [ErrDenied], or are ctx's cause.
 func (k *Bucket[T]) Each(ctx context.Context, f func(token string, value T, revision uint64) error) error {
-	kv, err := k.bus.js.KeyValue(ctx, k.name)
+	s, err := k.bus.scan(ctx, "KV_"+k.name)
 	if err != nil {
-		return fmt.Errorf("bus: bucket %s: %w: %w", k.name, ErrUnavailable, err)
+		return fmt.Errorf("bus: bucket %s: scan: %w", k.name, err)
 	}
-	watch, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
-	if err != nil {
-		return fmt.Errorf("bus: bucket %s: scan: %w: %w", k.name, ErrUnavailable, err)
-	}
-	defer func() { _ = watch.Stop() }() // the scan's result stands
-	for {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("bus: bucket %s: scan: %w", k.name, context.Cause(ctx))
-		case entry := <-watch.Updates():
-			if entry == nil { // all that was there has been seen
-				return nil
+	defer s.end(ctx)
+	var unreadable error
+	for s.more {
+		documents, err := s.next(ctx)
+		if err != nil {
+			return fmt.Errorf("bus: bucket %s: scan: %w", k.name, err)
+		}
+		for _, d := range documents {
+			if ctx.Err() != nil {
+				return fmt.Errorf("bus: bucket %s: scan: %w", k.name, context.Cause(ctx))
 			}
+			token := strings.TrimPrefix(d.subject, "$KV."+k.name+".")
 			var value T
-			if err := json.Unmarshal(entry.Value(), &value); err != nil {
-				return fmt.Errorf("bus: bucket %s: %s: %w: %w", k.name, entry.Key(), ErrDecode, err)
+			if err := json.Unmarshal(d.data, &value); err != nil {
+				if unreadable == nil { // one is enough to start with, there may be many
+					unreadable = fmt.Errorf("bus: bucket %s: %s: %w: %w", k.name, token, ErrDecode, err)
+				}
+				continue
 			}
-			if err := f(entry.Key(), value, entry.Revision()); err != nil {
+			if err := f(token, value, d.revision); err != nil {
 				return err
 			}
 		}
 	}
-}
-
-func (k *Bucket[T]) subject(key Key) string {
-	return "$KV." + k.name + "." + EscapeKey(key)
+	return unreadable
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -78,6 +79,30 @@ func (b *Bus) Source() string { return b.cfg.Source }
 
 // Conn returns the connection, owned by the Bus.
 func (b *Bus) Conn() *nats.Conn { return b.nc }
+
+// APIPrefix is what the subjects of the JetStream API begin with: "$JS.API.",
+// or that of the domain or account which a context of the nats CLI names.
+func (b *Bus) APIPrefix() string {
+	switch o := b.js.Options(); {
+	case o.Domain != "":
+		return "$JS." + o.Domain + ".API."
+	case o.APIPrefix != "":
+		return strings.TrimSuffix(o.APIPrefix, ".") + "."
+	}
+	return defaultAPIPrefix
+}
+
+const defaultAPIPrefix = "$JS.API."
+
+// PutSubject is where the document under key in a KV bucket (its full name) is
+// written: $KV.<bucket>.<key>, mapped when JetStream is in another domain or account.
+func (b *Bus) PutSubject(bucket, key string) string {
+	subject := "$KV." + bucket + "." + key
+	if prefix := b.APIPrefix(); prefix != defaultAPIPrefix {
+		return prefix + subject
+	}
+	return subject
+}
 
 // JetStream returns the JetStream client on the connection.
 func (b *Bus) JetStream() jetstream.JetStream { return b.js }

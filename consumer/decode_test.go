@@ -46,64 +46,116 @@ func structured(body string) wire {
 // envelopeWith replaces a part of the envelope.
 func envelopeWith(from, to string) wire { return structured(strings.Replace(envelope, from, to, 1)) }
 
-// TestForeignMessages injects what others write: each message is handled as
-// the event it means, or becomes exactly one dead letter that says why.
-func TestForeignMessages(t *testing.T) {
+// foreign is a message that others wrote, and what has to become of it.
+type foreign struct {
+	message wire
+	refused string // what the letter says; "" when the event is handled
+	check   func(t *testing.T, e bus.Event)
+}
+
+func TestB02_percent_encoding_is_decoded_once_or_refused(t *testing.T) {
 	t.Parallel()
-	deep := strings.Repeat("[", 10000) + strings.Repeat("]", 10000)
-	both := func(name string, values ...string) wire {
-		w := binary()
-		w.header[name] = values
-		return w
-	}
-	for name, tt := range map[string]struct {
-		message wire
-		refused string // what the letter says; "" when the event is handled
-		check   func(t *testing.T, e bus.Event)
-	}{
-		"B02 double encoding":      {binary("ce-subject", "100%2525"), "", wantSubject("100%25")},
-		"B02 not UTF-8":            {binary("ce-subject", "%FF"), "subject", nil},
-		"B02 overlong":             {binary("ce-subject", "%C0%AF"), "subject", nil},
-		"B02 surrogate":            {binary("ce-subject", "%ED%A0%80"), "subject", nil},
-		"B02 truncated":            {binary("ce-subject", "%4"), "", wantSubject("%4")},
-		"B02 not hex":              {binary("ce-subject", "%zz"), "", wantSubject("%zz")},
-		"B02 line end":             {binary("ce-subject", "%0D%0ANats-Msg-Id:%20x"), "subject", nil},
-		"B04 structured":           {wire{nats.Header{"Content-Type": {"application/cloudevents+json; charset=UTF-8"}}, envelope}, "", nil},
-		"B04 structured, odd case": {wire{nats.Header{"content-type": {"APPLICATION/CLOUDEVENTS+JSON"}}, envelope}, "", nil},
-		"B04 binary":               {binary("ce-datacontenttype", "application/json"), "", nil},
-		"B04 binary, content-type": {binary("content-type", "application/json"), "", nil},
-		"B04 stray id":             {wire{nats.Header{"Content-Type": {"application/cloudevents+json"}, "ce-id": {"WRONG"}}, envelope}, "", nil},
-		"B04 no headers":           {wire{nil, envelope}, "", nil},
-		"B04 nothing":              {wire{nil, "hello"}, "not a CloudEvent", nil},
-		"B05 batch": {
+	inject(t, map[string]foreign{
+		"double encoding": {binary("ce-subject", "100%2525"), "", wantSubject("100%25")},
+		"not UTF-8":       {binary("ce-subject", "%FF"), "subject", nil},
+		"overlong":        {binary("ce-subject", "%C0%AF"), "subject", nil},
+		"surrogate":       {binary("ce-subject", "%ED%A0%80"), "subject", nil},
+		"truncated":       {binary("ce-subject", "%4"), "", wantSubject("%4")},
+		"not hex":         {binary("ce-subject", "%zz"), "", wantSubject("%zz")},
+		"line end":        {binary("ce-subject", "%0D%0ANats-Msg-Id:%20x"), "subject", nil},
+	})
+}
+
+func TestB04_every_way_to_say_the_mode(t *testing.T) {
+	t.Parallel()
+	inject(t, map[string]foreign{
+		"structured":           {wire{nats.Header{"Content-Type": {"application/cloudevents+json; charset=UTF-8"}}, envelope}, "", nil},
+		"structured, odd case": {wire{nats.Header{"content-type": {"APPLICATION/CLOUDEVENTS+JSON"}}, envelope}, "", nil},
+		"binary":               {binary("ce-datacontenttype", "application/json"), "", nil},
+		"binary, content-type": {binary("content-type", "application/json"), "", nil},
+		"stray id":             {wire{nats.Header{"Content-Type": {"application/cloudevents+json"}, "ce-id": {"WRONG"}}, envelope}, "", nil},
+		"no headers":           {wire{nil, envelope}, "", nil},
+		"nothing":              {wire{nil, "hello"}, "not a CloudEvent", nil},
+	})
+}
+
+func TestB05_batches_are_refused_whole(t *testing.T) {
+	t.Parallel()
+	inject(t, map[string]foreign{
+		"batch": {
 			wire{nats.Header{"Content-Type": {"application/cloudevents-batch+json"}}, "[" + envelope + "," + envelope + "]"},
 			"batch is not supported", nil,
 		},
-		"B05 array":                    {structured("[" + envelope + "]"), "batch is not supported", nil},
-		"B05 empty array":              {structured("[]"), "batch is not supported", nil},
-		"B07 illegal name, binary":     {binary("ce-fc-code-checksum", "x"), "", nil},
-		"B07 illegal name, structured": {envelopeWith(`"id"`, `"fc-code-checksum":"x","id"`), "", nil},
-		"B08 upper case":               {binary("ce-id", "", "CE-ID", "A"), "", nil},
-		"B08 ambiguous":                {binary("Ce-Id", "B"), "id: repeated", nil},
-		"B08 repeated, different":      {both("ce-id", "A", "B"), "id: repeated", nil},
-		"B08 repeated, the same":       {both("ce-id", "A", "A"), "", nil},
-		"B10 nanoseconds, offset":      {binary("ce-time", "2026-03-01T10:00:00.123456789+05:30"), "", wantTime("2026-03-01T10:00:00.123456789+05:30")},
-		"B10 lower case":               {binary("ce-time", "2026-03-01t10:00:00z"), "", wantTime("2026-03-01T10:00:00Z")},
-		"B10 space":                    {binary("ce-time", "2026-03-01 10:00:00Z"), "time", nil},
-		"B10 no zone":                  {binary("ce-time", "2026-03-01T10:00:00"), "time", nil},
-		"B10 GMT":                      {binary("ce-time", "2026-03-01T10:00:00GMT"), "time", nil},
-		"B10 30 February":              {binary("ce-time", "2026-02-30T00:00:00Z"), "time", nil},
-		"B10 seconds":                  {binary("ce-time", "1719999999"), "time", nil},
-		"B10 empty":                    {both("ce-time", ""), "time", nil},
-		"B14 not UTF-8":                {envelopeWith(`"A"`, "\"A\xff\""), "UTF-8", nil},
-		"B14 byte order mark":          {structured("\xef\xbb\xbf" + envelope), "body", nil},
-		"B14 NUL":                      {envelopeWith(`"id"`, `"subject":"a\u0000b","id"`), "subject", nil},
-		"B14 repeated member":          {envelopeWith(`"id":"A"`, `"id":"A","id":"B"`), "repeated", nil},
-		"B14 deep nesting":             {structured(deep), "body", nil},
-		"B14 deep data":                {envelopeWith(`{"amount":1}`, deep), "body", nil},
-		"no id":                        {binary("ce-id", ""), "id: missing", nil},
-		"type of another shape":        {binary("ce-type", "com.example.someevent"), "invalid event type", nil},
-	} {
+		"array":       {structured("[" + envelope + "]"), "batch is not supported", nil},
+		"empty array": {structured("[]"), "batch is not supported", nil},
+	})
+}
+
+func TestB07_illegal_extension_names_are_ignored(t *testing.T) {
+	t.Parallel()
+	inject(t, map[string]foreign{
+		"illegal name, binary":     {binary("ce-fc-code-checksum", "x"), "", nil},
+		"illegal name, structured": {envelopeWith(`"id"`, `"fc-code-checksum":"x","id"`), "", nil},
+	})
+}
+
+func TestB08_header_case_and_repeats(t *testing.T) {
+	t.Parallel()
+	inject(t, map[string]foreign{
+		"upper case":          {binary("ce-id", "", "CE-ID", "A"), "", nil},
+		"ambiguous":           {binary("Ce-Id", "B"), "id: repeated", nil},
+		"repeated, different": {repeated("ce-id", "A", "B"), "id: repeated", nil},
+		"repeated, the same":  {repeated("ce-id", "A", "A"), "", nil},
+	})
+}
+
+func TestB10_times_are_legal_or_refused(t *testing.T) {
+	t.Parallel()
+	inject(t, map[string]foreign{
+		"nanoseconds, offset": {binary("ce-time", "2026-03-01T10:00:00.123456789+05:30"), "", wantTime("2026-03-01T10:00:00.123456789+05:30")},
+		"lower case":          {binary("ce-time", "2026-03-01t10:00:00z"), "", wantTime("2026-03-01T10:00:00Z")},
+		"space":               {binary("ce-time", "2026-03-01 10:00:00Z"), "time", nil},
+		"no zone":             {binary("ce-time", "2026-03-01T10:00:00"), "time", nil},
+		"GMT":                 {binary("ce-time", "2026-03-01T10:00:00GMT"), "time", nil},
+		"30 February":         {binary("ce-time", "2026-02-30T00:00:00Z"), "time", nil},
+		"seconds":             {binary("ce-time", "1719999999"), "time", nil},
+		"empty":               {repeated("ce-time", ""), "time", nil},
+	})
+}
+
+func TestB14_damaged_bodies(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("[", 10000) + strings.Repeat("]", 10000)
+	inject(t, map[string]foreign{
+		"not UTF-8":       {envelopeWith(`"A"`, "\"A\xff\""), "UTF-8", nil},
+		"byte order mark": {structured("\xef\xbb\xbf" + envelope), "body", nil},
+		"NUL":             {envelopeWith(`"id"`, `"subject":"a\u0000b","id"`), "subject", nil},
+		"repeated member": {envelopeWith(`"id":"A"`, `"id":"A","id":"B"`), "repeated", nil},
+		"deep nesting":    {structured(deep), "body", nil},
+		"deep data":       {envelopeWith(`{"amount":1}`, deep), "body", nil},
+	})
+}
+
+func TestMessagesThatAreNoEvents(t *testing.T) {
+	t.Parallel()
+	inject(t, map[string]foreign{
+		"no id":                 {binary("ce-id", ""), "id: missing", nil},
+		"type of another shape": {binary("ce-type", "com.example.someevent"), "invalid event type", nil},
+	})
+}
+
+// repeated is a legal binary message with these values of one header.
+func repeated(name string, values ...string) wire {
+	w := binary()
+	w.header[name] = values
+	return w
+}
+
+// inject stores each message for a consumer of its own: it is handled as the
+// event it means, or becomes exactly one dead letter that says why.
+func inject(t *testing.T, messages map[string]foreign) {
+	t.Helper()
+	for name, tt := range messages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSystem(t)

@@ -96,13 +96,13 @@ func TestOutcomes(t *testing.T) {
 			},
 			runs: 1, skipped: 1,
 		},
-		"B50 permanent": {
+		"permanent": {
 			handler: func(context.Context, int) (consumer.Step, error) {
 				return consumer.Step{}, consumer.Permanent(errors.New("no such account"))
 			},
 			runs: 1, reason: bus.ReasonPermanent, class: "error", text: "no such account",
 		},
-		"B50 always failing": {
+		"always failing": {
 			handler: func(context.Context, int) (consumer.Step, error) { return consumer.Step{}, errFlaky },
 			runs:    3, reason: bus.ReasonExhausted, class: "error", text: "dependency is down",
 		},

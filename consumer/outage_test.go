@@ -200,10 +200,12 @@ func TestB109_denied_emission_waits_for_the_permission(t *testing.T) {
 	}
 	deny = nil
 	srv.Restart(t) // a reload races with reads inside the server
-	bustest.Eventually(t, soon, s.bus.Health)
-	bustest.Eventually(t, soon, func() bool { return len(s.stored(paid.Type())) == 1 })
+	bustest.Eventually(t, soon, func() bool { return p.Stats().Handled == 1 })
 	s.settled("payment")
 	bustest.Eventually(t, soon, p.Health)
+	if n := len(s.stored(paid.Type())); n != 1 {
+		t.Errorf("%d events emitted, want 1", n)
+	}
 	if n := len(s.letters()); n != 0 {
 		t.Errorf("%d dead letters, want none", n)
 	}

@@ -217,7 +217,7 @@ func (c *Consumer) request(p *puller, s source, inbox string) error {
 		return fmt.Errorf("consumer: %s: pull request: %w", c.cfg.Name, err)
 	}
 	p.asked(n)
-	if err := c.bus.Conn().PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+s.stream+"."+string(c.cfg.Name), inbox, body); err != nil {
+	if err := c.bus.Conn().PublishRequest(c.bus.APIPrefix()+"CONSUMER.MSG.NEXT."+s.stream+"."+string(c.cfg.Name), inbox, body); err != nil {
 		return fmt.Errorf("consumer: %s: pull: %w", c.cfg.Name, err)
 	}
 	return nil

@@ -246,6 +246,38 @@ func TestB49_replayed_older_event_is_closed_by_its_version(t *testing.T) {
 	}
 }
 
+func TestB50_attempts_are_as_many_as_configured(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	cfg := config()
+	cfg.Retry.MaxAttempts = 4
+	var runs tally
+	s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+		runs.add(e.ID())
+		if e.ID() == "permanent" {
+			return consumer.Step{}, consumer.Permanent(errFlaky)
+		}
+		return consumer.Step{}, errFlaky
+	}), nil)
+	s.publish(draft("transient"), draft("permanent"))
+	s.settled("payment")
+	if n := runs.of("transient"); n != 4 {
+		t.Errorf("the failing event ran %d times, want 4", n)
+	}
+	if n := runs.of("permanent"); n != 1 {
+		t.Errorf("the hopeless event ran %d times, want once", n)
+	}
+	letters := s.letters()
+	if len(letters) != 2 {
+		t.Errorf("%d dead letters, want 2", len(letters))
+	}
+	for _, l := range letters {
+		if want := map[string]string{"transient": bus.ReasonExhausted, "permanent": bus.ReasonPermanent}[l.EventID]; l.Reason != want {
+			t.Errorf("%s is parked as %s, want %s", l.EventID, l.Reason, want)
+		}
+	}
+}
+
 // TestRetryHorizonMustBeCoveredByTheLedger: a mark that is forgotten between
 // two attempts would let the event start afresh.
 func TestRetryHorizonMustBeCoveredByTheLedger(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -40,24 +39,12 @@ func NewKV(b *bus.Bus, cfg Config) (*KV, error) {
 		bucket:    bucket,
 		retention: retention,
 		subject:   "$KV." + bucket + ".",
-		put:       apiPrefix(b.JetStream()) + "$KV." + bucket + ".",
+		put:       b.PutSubject(bucket, ""),
 		unwritten: []string{"0"},
 		lifetime:  []string{strconv.FormatInt(int64((retention+time.Second-1)/time.Second), 10)},
 	}
 	s.clock.ask = s.askTime
 	return &KV{engine: newEngine(s, time.Now, cfg.Logger), kv: s}, nil
-}
-
-// apiPrefix is what KV writes begin with when JetStream is in another domain
-// or account; empty otherwise.
-func apiPrefix(js jetstream.JetStream) string {
-	switch o := js.Options(); {
-	case o.Domain != "":
-		return "$JS." + o.Domain + ".API."
-	case o.APIPrefix != "":
-		return strings.TrimSuffix(o.APIPrefix, ".") + "."
-	}
-	return ""
 }
 
 // Prepare checks that the ledger can keep its promise: the bucket exists and

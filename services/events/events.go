@@ -83,6 +83,7 @@ type Refunded struct {
 	OrderID  string `json:"order_id"`
 	RefundID string `json:"refund_id,omitempty"`
 	Amount   Money  `json:"amount"` // 0 when nothing had been charged
+	Reason   string `json:"reason"` // why the order is being undone
 }
 
 // Confirmed: the order is final and good.

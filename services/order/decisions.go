@@ -52,7 +52,7 @@ func onRefunded(o Order, p events.Refunded) (Order, []bus.Draft, error) {
 	if o.Status == "" {
 		return o, nil, unknown("payment refunded", p.OrderID)
 	}
-	reason := "refunded"
+	reason := p.Reason
 	if o.Status == Cancelling {
 		reason = "cancelled by customer"
 	}

@@ -17,7 +17,7 @@ func TestDecisions(t *testing.T) {
 		"declined": func(o Order) (Order, []bus.Draft, error) {
 			return onDeclined(o, events.Declined{OrderID: id, Reason: "no funds"})
 		},
-		"refunded": func(o Order) (Order, []bus.Draft, error) { return onRefunded(o, events.Refunded{OrderID: id}) },
+		"refunded": func(o Order) (Order, []bus.Draft, error) { return onRefunded(o, events.Refunded{OrderID: id, Reason: "out of stock: unicorn"}) },
 	}
 	const confirm, cancel = "order.confirmed.v1", "order.cancelled.v1"
 	for _, tt := range []struct {
@@ -42,8 +42,8 @@ func TestDecisions(t *testing.T) {
 		{"declined", Cancelling, Cancelled, cancel, "payment declined: no funds"},
 		{"declined", Confirmed, Confirmed, "", ""},
 		{"declined", Cancelled, Cancelled, "", ""},
-		{"refunded", Placed, Cancelled, cancel, "refunded"},
-		{"refunded", Paid, Cancelled, cancel, "refunded"},
+		{"refunded", Placed, Cancelled, cancel, "out of stock: unicorn"},
+		{"refunded", Paid, Cancelled, cancel, "out of stock: unicorn"},
 		{"refunded", Cancelling, Cancelled, cancel, "cancelled by customer"},
 		{"refunded", Confirmed, Confirmed, "", ""},
 		{"refunded", Cancelled, Cancelled, "", ""},

@@ -61,5 +61,5 @@ func refuse(w http.ResponseWriter, status int, title, detail string) {
 func answer(w http.ResponseWriter, status int, contentType string, body any) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(body) // a client that has gone cannot be told
+	json.NewEncoder(w).Encode(body) //nolint:errcheck // a client that has gone cannot be told
 }

@@ -32,8 +32,9 @@ func (s *Service) placed(ctx context.Context, e bus.Event, p events.Placed) (con
 	})
 }
 
-// compensate gives an order its money back, if it was charged or may be.
-func (s *Service) compensate(ctx context.Context, e bus.Event, orderID string) (consumer.Step, error) {
+// compensate gives an order its money back, if it was charged or may be;
+// reason is why the order is being undone.
+func (s *Service) compensate(ctx context.Context, e bus.Event, orderID, reason string) (consumer.Step, error) {
 	if orderID == "" {
 		return consumer.Step{}, consumer.Permanent(fmt.Errorf("%w: order_id is missing", events.ErrInvalid))
 	}
@@ -45,7 +46,7 @@ func (s *Service) compensate(ctx context.Context, e bus.Event, orderID string) (
 		if err != nil {
 			return r, nil, err
 		}
-		next, drafts := onVoid(r, v)
+		next, drafts := onVoid(r, v, reason)
 		return next, drafts, nil
 	})
 }

@@ -63,7 +63,7 @@ func onCharge(r Record, p events.Placed, c charge) (Record, []bus.Draft) {
 func wantsVoid(r Record) bool { return r.Status == "" || r.Status == Captured }
 
 // onVoid decides what follows from the gateway's answer to a void.
-func onVoid(r Record, v void) (Record, []bus.Draft) {
+func onVoid(r Record, v void, reason string) (Record, []bus.Draft) {
 	if !wantsVoid(r) {
 		return r, nil
 	}
@@ -73,5 +73,6 @@ func onVoid(r Record, v void) (Record, []bus.Draft) {
 	}
 	return r, []bus.Draft{events.PaymentRefunded.New(bus.Key(r.OrderID), events.Refunded{
 		OrderID: r.OrderID, RefundID: r.RefundID, Amount: events.Money{Amount: r.Amount, Currency: r.Currency},
+		Reason: reason,
 	})}
 }

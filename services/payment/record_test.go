@@ -30,9 +30,9 @@ func TestDecisions(t *testing.T) {
 		{"charge overtaken by its refund", Refunded, charged(order, captured), Refunded, ""},
 		{"charge overtaken by the cancellation", Cancelled, charged(order, captured), Cancelled, ""},
 
-		{"refund", Captured, voided(refunded), Refunded, `payment.refunded.v1 {"order_id":"ord-1","refund_id":"re-1","amount":{"amount":2500,"currency":"EUR"}}`},
-		{"refund of a charge not recorded", "", voided(refunded), Refunded, `payment.refunded.v1 {"order_id":"ord-1","refund_id":"re-1","amount":{"amount":2500,"currency":"EUR"}}`},
-		{"cancelled before the charge", "", voided(void{}), Cancelled, `payment.refunded.v1 {"order_id":"ord-1","amount":{"amount":0,"currency":"XXX"}}`},
+		{"refund", Captured, voided(refunded), Refunded, `payment.refunded.v1 {"order_id":"ord-1","refund_id":"re-1","amount":{"amount":2500,"currency":"EUR"},"reason":"out of stock: widget"}`},
+		{"refund of a charge not recorded", "", voided(refunded), Refunded, `payment.refunded.v1 {"order_id":"ord-1","refund_id":"re-1","amount":{"amount":2500,"currency":"EUR"},"reason":"out of stock: widget"}`},
+		{"cancelled before the charge", "", voided(void{}), Cancelled, `payment.refunded.v1 {"order_id":"ord-1","amount":{"amount":0,"currency":"XXX"},"reason":"out of stock: widget"}`},
 		{"second refund", Refunded, voided(refunded), Refunded, ""},
 		{"second cancellation", Cancelled, voided(void{}), Cancelled, ""},
 		{"refund of a declined order", Declined, voided(void{}), Declined, ""},
@@ -64,7 +64,7 @@ func charged(p events.Placed, c charge) func(Record) (Record, []string) {
 
 func voided(v void) func(Record) (Record, []string) {
 	return func(r Record) (Record, []string) {
-		next, drafts := onVoid(r, v)
+		next, drafts := onVoid(r, v, "out of stock: widget")
 		var told []string
 		for _, d := range drafts {
 			told = append(told, string(d.Type)+" "+string(d.Data))

@@ -109,10 +109,10 @@ func New(b *bus.Bus, cfg Config) (*Service, error) {
 	s.gateway = newClient(cfg.GatewayURL, cfg.Timeout, cfg.Consumer.Concurrency, m)
 	consumer.Handle(s.registry, events.OrderPlaced, s.placed)
 	consumer.Handle(s.registry, events.InventoryRejected, func(ctx context.Context, e bus.Event, p events.Rejected) (consumer.Step, error) {
-		return s.compensate(ctx, e, p.OrderID)
+		return s.compensate(ctx, e, p.OrderID, p.Reason)
 	})
 	consumer.Handle(s.registry, events.InventoryReleased, func(ctx context.Context, e bus.Event, p events.Released) (consumer.Step, error) {
-		return s.compensate(ctx, e, p.OrderID)
+		return s.compensate(ctx, e, p.OrderID, "order cancelled")
 	})
 	cfg.Consumer.Name, cfg.Consumer.Source = Name, "/"+string(Name)
 	cfg.Consumer.Metrics, cfg.Consumer.Logger = s.metrics, cfg.Logger

@@ -243,7 +243,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(body) // a client that has gone cannot be told
+	json.NewEncoder(w).Encode(body) //nolint:errcheck // a client that has gone cannot be told
 }
 
 // refuse answers with a problem document (RFC 9457); an empty kind is "about:blank".
@@ -254,5 +254,5 @@ func refuse(w http.ResponseWriter, status int, kind, title, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	p := map[string]any{"type": kind, "title": title, "status": status, "detail": detail}
-	json.NewEncoder(w).Encode(p) // likewise
+	json.NewEncoder(w).Encode(p) //nolint:errcheck // likewise
 }

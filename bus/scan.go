@@ -1,0 +1,134 @@
+package bus
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// scanBatch is how many documents are asked for at once.
+	scanBatch = 256
+	// scanIdle is when the server forgets a scan whose reader has died.
+	scanIdle = 30 * time.Second
+	// scanCleanUp bounds what a scan does after its end.
+	scanCleanUp = time.Second
+)
+
+// scan reads what a bucket's stream holds, through a consumer of its own. A
+// watch of the client would not do: it keeps a goroutine for ever when it is
+// left early, and when the connection is closed it looks as if all had been
+// seen. Nor would an ordered consumer: it does not mind the context while it
+// waits for a lost server.
+type scan struct {
+	bus      *Bus
+	stream   string
+	consumer jetstream.Consumer
+	received uint64
+	more     bool
+}
+
+// document is one document as the stream holds it.
+type document struct {
+	subject  string
+	revision uint64
+	data     []byte
+}
+
+// scan begins one; it ends with [scan.end].
+func (b *Bus) scan(ctx context.Context, stream string) (*scan, error) {
+	s := &scan{bus: b, stream: stream}
+	cfg := jetstream.ConsumerConfig{
+		Name:              "scan-" + rand.Text(),
+		DeliverPolicy:     jetstream.DeliverAllPolicy, // a bucket has the latest of each key only
+		AckPolicy:         jetstream.AckNonePolicy,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: scanIdle,
+	}
+	err := b.call(ctx, "CONSUMER.CREATE."+stream+"."+cfg.Name, func(ctx context.Context) (err error) {
+		s.consumer, err = b.js.CreateConsumer(ctx, stream, cfg)
+		return err
+	})
+	if err != nil {
+		return nil, readFault(err)
+	}
+	s.more = s.consumer.CachedInfo().NumPending > 0
+	return s, nil
+}
+
+// next returns the next documents, without those deleted, and sets more.
+func (s *scan) next(ctx context.Context) (found []document, err error) {
+	batch, err := s.consumer.FetchNoWait(scanBatch)
+	if err != nil {
+		return nil, readFault(err)
+	}
+	before := s.received
+	for m := range batch.Messages() {
+		meta, err := m.Metadata()
+		if err != nil {
+			return nil, readFault(err)
+		}
+		// Nothing is acknowledged, so what got lost on the way does not come again.
+		if s.received++; meta.Sequence.Consumer != s.received {
+			return nil, fmt.Errorf("%w: a document was lost on the way", ErrUnavailable)
+		}
+		s.more = meta.NumPending > 0
+		if !deletes(m.Headers()) {
+			found = append(found, document{subject: m.Subject(), revision: meta.Sequence.Stream, data: m.Data()})
+		}
+	}
+	if err := batch.Error(); err != nil {
+		return nil, readFault(err)
+	}
+	if s.received == before {
+		return nil, s.silence(ctx)
+	}
+	return found, nil
+}
+
+// silence finds out why nothing came although something was to: it may have
+// been removed meanwhile, and then the scan is over.
+func (s *scan) silence(ctx context.Context) error {
+	info, err := s.consumer.Info(ctx)
+	if err != nil {
+		return readFault(err)
+	}
+	if info.NumPending > 0 || info.Delivered.Consumer > s.received {
+		return fmt.Errorf("%w: no answer to the scan", ErrUnavailable)
+	}
+	s.more = false
+	return nil
+}
+
+// end makes the server forget the scan.
+func (s *scan) end(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scanCleanUp)
+	defer cancel()
+	if err := s.bus.js.DeleteConsumer(ctx, s.stream, s.consumer.CachedInfo().Name); err != nil {
+		return // then it does so after scanIdle
+	}
+}
+
+// deletes says whether a stored message is the end of a document, written by a
+// client that deleted it or by the server whose time to live was over.
+func deletes(h nats.Header) bool {
+	return h.Get("KV-Operation") != "" || h.Get(jetstream.MarkerReasonHeader) != ""
+}
+
+// readFault gives an error of reading its sentinel.
+func readFault(err error) error {
+	switch {
+	case errors.Is(err, ErrDenied), errors.Is(err, ErrClosed):
+		return err
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	default:
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+}
