@@ -47,6 +47,21 @@ func TestReadmeShowsTheCompiledService(t *testing.T) {
 	}
 }
 
+// The README's table has every environment variable that the program reads.
+func TestReadmeHasEveryVariable(t *testing.T) {
+	t.Parallel()
+	text := read(t, "README.md")
+	found := regexp.MustCompile(`env:"([A-Z_]+)"`).FindAllStringSubmatch(sources(t), -1)
+	if len(found) == 0 {
+		t.Fatal("no variables found in the code")
+	}
+	for _, m := range found {
+		if !strings.Contains(text, "`"+m[1]+"`") {
+			t.Errorf("README.md does not tell of %s", m[1])
+		}
+	}
+}
+
 // Links between documents lead somewhere.
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()

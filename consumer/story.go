@@ -1,0 +1,91 @@
+package consumer
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dlq"
+)
+
+// maxErrorText bounds an error's text in ledgers and dead letters.
+const maxErrorText = 1024
+
+// attempt tells a failure for the ledger.
+func (c *Consumer) attempt(claim *dedup.Claim, err error) bus.Attempt {
+	return bus.Attempt{
+		Number: claim.Failures + 1,
+		At:     time.Now().UTC(),
+		Class:  classOf(err),
+		Error:  cut(err.Error(), maxErrorText),
+		Host:   c.host,
+	}
+}
+
+func (c *Consumer) story(d *delivery, claim *dedup.Claim, final *bus.Attempt, reason string) dlq.Story {
+	attempts, failures := claim.Attempts, claim.Failures
+	if final != nil {
+		attempts, failures = append(slices.Clone(attempts), *final), failures+1
+	}
+	return dlq.Story{
+		Consumer: c.cfg.Name, Reason: reason, Key: d.key,
+		Attempts: attempts, Failures: failures, Crashes: claim.Crashes,
+		Host: c.host, Version: c.cfg.Version, At: time.Now().UTC(),
+	}
+}
+
+// classOf names the kind of an error for people and statistics: the type of
+// the innermost error, "error" for a plain one.
+func classOf(err error) string {
+	switch {
+	case errors.Is(err, ErrPanic):
+		return "panic"
+	case errors.Is(err, ErrTimeout):
+		return "timeout"
+	case errors.Is(err, bus.ErrDecode):
+		return "decode"
+	}
+	for {
+		switch e := err.(type) { //nolint:errorlint // walks the chain by hand to find its end
+		case interface{ Unwrap() error }:
+			if inner := e.Unwrap(); inner != nil {
+				err = inner
+				continue
+			}
+		case interface{ Unwrap() []error }:
+			if all := e.Unwrap(); len(all) > 0 {
+				err = all[len(all)-1]
+				continue
+			}
+		}
+		break
+	}
+	name := strings.TrimPrefix(reflect.TypeOf(err).String(), "*")
+	if name == "errors.errorString" {
+		return "error"
+	}
+	return name
+}
+
+// cut shortens s to at most n bytes, at a rune's boundary.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+func lastOf(attempts []bus.Attempt) bus.Attempt {
+	if len(attempts) == 0 {
+		return bus.Attempt{}
+	}
+	return attempts[len(attempts)-1]
+}
