@@ -36,7 +36,9 @@ type Consumer struct {
 
 	started atomic.Bool
 	stopped chan struct{}  // closed when nothing new may start
-	running sync.WaitGroup // one for each lane at work
+	running sync.WaitGroup // one for each worker
+	idle    chan *delivery // to the workers that wait
+	idlers  atomic.Int64   // how many of them
 }
 
 // New checks configuration and registrations and joins all problems in one
@@ -60,7 +62,7 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 		log:  cfg.Logger.With().Str(keyConsumer, string(cfg.Name)).Logger(),
 		host: hostname(), random: rand.Float64,
 		lanes: newLanes(), flight: newFlight(), slots: newSlots(cfg.Concurrency, stopped),
-		suspects: newSuspects(), budget: newBudget(cfg.InFlight), stopped: stopped,
+		suspects: newSuspects(), budget: newBudget(cfg.InFlight), stopped: stopped, idle: make(chan *delivery),
 		health: &health{fade: max(2*cfg.Lease, minFade)},
 	}
 	var err error
@@ -168,9 +170,36 @@ func (c *Consumer) dispatch(work context.Context, m *nats.Msg, own bool) {
 	run, back := c.lanes.enter(d, time.Now())
 	switch {
 	case run:
-		c.running.Go(func() { c.runLane(work, d) })
+		c.start(work, d)
 	case back > 0:
 		c.finish(d, c.giveBack(d, Released, back))
+	}
+}
+
+// start has a worker run d's lane: one that waits for work, with a stack that
+// has grown to what the journey needs, else a new one.
+func (c *Consumer) start(work context.Context, d *delivery) {
+	select {
+	case c.idle <- d:
+	default:
+		c.running.Go(func() { c.worker(work, d) })
+	}
+}
+
+// worker runs lanes until the consumer stops, or until enough others wait.
+func (c *Consumer) worker(work context.Context, d *delivery) {
+	for {
+		c.runLane(work, d)
+		if c.idlers.Add(1) > int64(c.cfg.Concurrency) {
+			c.idlers.Add(-1)
+			return
+		}
+		select {
+		case d = <-c.idle:
+			c.idlers.Add(-1)
+		case <-c.stopped:
+			return
+		}
 	}
 }
 
