@@ -41,15 +41,20 @@ func OpenBucket[T any](ctx context.Context, b *Bus, name string) (*Bucket[T], er
 
 // Get returns the document under key and its revision; revision 0 means that
 // there is none. With replicas it may lag behind the latest [Bucket.Put], which
-// then reports the conflict. Errors match [ErrUnavailable], or [ErrDecode] when
-// what is stored is not a T.
+// then reports the conflict. Errors match [ErrDecode] when what is stored is not
+// a T, else [ErrDenied], [ErrUnavailable] or [ErrClosed].
 func (k *Bucket[T]) Get(ctx context.Context, key Key) (value T, revision uint64, err error) {
-	m, err := k.stream.GetLastMsgForSubject(ctx, "$KV."+k.name+"."+EscapeKey(key))
+	subject := "$KV." + k.name + "." + EscapeKey(key)
+	var m *jetstream.RawStreamMsg
+	err = k.bus.call(ctx, "DIRECT.GET.KV_"+k.name+"."+subject, func(ctx context.Context) (err error) {
+		m, err = k.stream.GetLastMsgForSubject(ctx, subject)
+		return err
+	})
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return value, 0, nil
 	case err != nil:
-		return value, 0, fmt.Errorf("bus: bucket %s: get %s: %w: %w", k.name, key, ErrUnavailable, err)
+		return value, 0, fmt.Errorf("bus: bucket %s: get %s: %w", k.name, key, readFault(err))
 	case deletes(m.Header):
 		return value, m.Sequence, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -197,7 +198,7 @@ func TestBucketEachSeesWhatIsWrittenMeanwhile(t *testing.T) {
 	const n = 600
 	fill(t, b, n)
 	seen := map[string]int{}
-	err := k.Each(t.Context(), func(token string, v doc, revision uint64) error {
+	err := k.Each(t.Context(), func(token string, _ doc, revision uint64) error {
 		if seen[token]++; seen[token] > 1 {
 			return nil
 		}
@@ -219,8 +220,10 @@ func TestBucketEachEndsEarly(t *testing.T) {
 	t.Parallel()
 	b, k := newDocs(t)
 	fill(t, b, 2000)
-	if err := k.Each(t.Context(), func(string, doc, uint64) error { return errEnough }); !errors.Is(err, errEnough) {
-		t.Errorf("visitor: %v", err)
+	for range 5 {
+		if err := k.Each(t.Context(), func(string, doc, uint64) error { return errEnough }); !errors.Is(err, errEnough) {
+			t.Errorf("visitor: %v", err)
+		}
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	calls := 0
@@ -250,7 +253,7 @@ func TestBucketUnreadableDocument(t *testing.T) {
 	}
 	seen := 0
 	err := k.Each(t.Context(), func(string, doc, uint64) error { seen++; return nil })
-	if !errors.Is(err, bus.ErrDecode) || !strings.Contains(err.Error(), "2 ") || seen != 8 {
+	if !errors.Is(err, bus.ErrDecode) || !strings.Contains(err.Error(), "k0000") || seen != 8 {
 		t.Errorf("Each: %v, %d seen", err, seen)
 	}
 }
@@ -297,5 +300,48 @@ func TestBucketWithoutServer(t *testing.T) {
 	}
 	if _, err := bus.OpenBucket[doc](ctx, b, docs); !errors.Is(err, bus.ErrUnavailable) {
 		t.Errorf("OpenBucket: %v", err)
+	}
+}
+
+// A user that may open the bucket and nothing else.
+func TestB109_a_denied_bucket_is_told_at_once(t *testing.T) {
+	t.Parallel()
+	names := bus.Names{Prefix: bustest.Prefix()}
+	bucket := "KV_" + names.Bucket(docs)
+	s := bustest.StartServer(t, bustest.ServerConfig{Tune: func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "admin", Password: "p"},
+			{Username: "reader", Password: "p", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Allow: []string{"$JS.API.INFO", "$JS.API.STREAM.INFO." + bucket}},
+			}},
+			{Username: "nobody", Password: "p", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Allow: []string{"$JS.API.INFO"}},
+			}},
+		}
+	}})
+	login := func(user string) *bus.Bus {
+		return bustest.Connect(t, bus.Config{URL: s.URL(), User: user, Password: "p", Names: names})
+	}
+	bustest.Provision(t, login("admin"), bus.TopologyConfig{Buckets: []string{docs}})
+	k := openDocs(t, login("reader"))
+	stranger := login("nobody")
+	for subject, do := range map[string]func() error{
+		"$JS.API.STREAM.INFO." + bucket: func() error {
+			_, err := bus.OpenBucket[doc](t.Context(), stranger, docs)
+			return err
+		},
+		"$JS.API.DIRECT.GET." + bucket: func() error { _, _, err := k.Get(t.Context(), "k"); return err },
+		"$KV.":                         func() error { _, err := k.Put(t.Context(), "k", doc{}, 0); return err },
+		"$JS.API.CONSUMER.CREATE." + bucket: func() error {
+			return k.Each(t.Context(), func(string, doc, uint64) error { return nil })
+		},
+	} {
+		began := time.Now()
+		if err := do(); !errors.Is(err, bus.ErrDenied) || !strings.Contains(err.Error(), subject) {
+			t.Errorf("%s: %v", subject, err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("%s: took %v", subject, took)
+		}
 	}
 }

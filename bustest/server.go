@@ -17,6 +17,8 @@ import (
 	"github.com/farandole/farandole/internal/embedded"
 )
 
+const localhost = "127.0.0.1"
+
 // ServerConfig says how a server of its own starts.
 type ServerConfig struct {
 	// StoreDir keeps the data. Defaults to a temporary directory of the test.
@@ -113,8 +115,13 @@ func StartServer(tb testing.TB, cfg ServerConfig) *TestServer {
 	if cfg.StoreDir == "" {
 		cfg.StoreDir = tb.TempDir()
 	}
+	ports, err := embedded.FreePorts(localhost, 1)
+	if err != nil {
+		tb.Fatalf("bustest: %v", err)
+	}
 	s := &TestServer{cfg: embedded.Config{
-		Host:       "127.0.0.1",
+		Host:       localhost,
+		Port:       ports[0],
 		StoreDir:   cfg.StoreDir,
 		SyncAlways: cfg.SyncAlways,
 		Tune:       cfg.Tune,
@@ -157,7 +164,7 @@ func Server(tb testing.TB) *TestServer {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server == nil {
-		s := &TestServer{cfg: embedded.Config{Host: "127.0.0.1"}}
+		s := &TestServer{cfg: embedded.Config{Host: localhost}}
 		if err := s.start(); err != nil {
 			tb.Fatalf("bustest: %v", err)
 		}

@@ -35,12 +35,15 @@ type app struct {
 }
 
 func newApp(root *cli, std streams) *app {
+	styled := colorprofile.NewWriter(std.out, os.Environ())
+	if os.Getenv("NO_COLOR") != "" {
+		styled.Profile = colorprofile.NoTTY // no bold either
+	}
 	return &app{
-		root: root, in: bufio.NewReader(std.in), out: std.out, err: std.err,
-		styled: colorprofile.NewWriter(std.out, os.Environ()),
-		asks:   isTerminal(std.in) && isTerminal(std.err),
-		live:   isTerminal(std.err),
-		now:    time.Now,
+		root: root, in: bufio.NewReader(std.in), out: std.out, err: std.err, styled: styled,
+		asks: isTerminal(std.in) && isTerminal(std.err),
+		live: isTerminal(std.err),
+		now:  time.Now,
 	}
 }
 

@@ -34,12 +34,17 @@ func (c *demoCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	return c.print(a, report)
+}
+
+// print shows how it went; an audit that fails is exit code 1.
+func (c *demoCmd) print(a *app, r demo.Report) (err error) {
 	if c.JSON {
-		err = a.printJSON(report)
+		err = a.printJSON(r)
 	} else {
-		err = printDemo(a, report)
+		err = printDemo(a, r)
 	}
-	if err == nil && !report.Audit.OK {
+	if err == nil && !r.Audit.OK {
 		return errSilent
 	}
 	return err
@@ -73,9 +78,9 @@ const maxViolations = 20
 
 func printAudit(a *app, r audit.Report) error {
 	if r.OK {
-		return a.printf("%s every order final, money and stock conserved, no event lost or applied twice", good.Render("audit holds:"))
+		return a.printf("%s every order final, money and stock conserved, no event lost or applied twice", good().Render("audit holds:"))
 	}
-	if err := a.printf("%s %s violations", bad.Render("audit FAILS:"), human.Number(len(r.Violations))); err != nil {
+	if err := a.printf("%s %s violations", bad().Render("audit FAILS:"), human.Number(len(r.Violations))); err != nil {
 		return err
 	}
 	for i, v := range r.Violations {
@@ -89,7 +94,5 @@ func printAudit(a *app, r audit.Report) error {
 	return nil
 }
 
-var (
-	good = lipgloss.NewStyle().Bold(true).Foreground(lipgloss.Green)
-	bad  = lipgloss.NewStyle().Bold(true).Foreground(lipgloss.Red)
-)
+func good() lipgloss.Style { return lipgloss.NewStyle().Bold(true).Foreground(lipgloss.Green) }
+func bad() lipgloss.Style  { return lipgloss.NewStyle().Bold(true).Foreground(lipgloss.Red) }

@@ -69,7 +69,7 @@ func (c *dlqListCmd) print(ctx context.Context, a *app, q *dlq.Queue) error {
 		}
 		for _, e := range page.Entries {
 			table.Row(human.Cell(e.ID, 68), human.Age(a.now(), e.Stored), human.Cell(e.Reason, 12),
-				fmt.Sprint(e.Count), human.Cell(e.Type, 32), human.Cell(string(e.Key), 24), human.Cell(e.Error, 60))
+				fmt.Sprint(e.Count), human.Cell(e.Type, 32), human.Cell(string(e.Key), 24), human.Cell(human.FirstLine(e.Error), 60))
 		}
 		_, err := table.WriteTo(a.styled)
 		return err

@@ -60,7 +60,7 @@ func printCase(w io.Writer, c dlq.Case, now time.Time) error {
 	var sb strings.Builder
 	field := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(&sb, "%-13s  %s\n", name, human.Printable(value))
+			fmt.Fprintf(&sb, "%-13s  %s\n", name, human.FirstLine(value))
 		}
 	}
 	field("id", c.ID)
@@ -99,8 +99,12 @@ func printLetter(sb *strings.Builder, field func(name, value string), r dlq.Reco
 		sb.WriteString("history\n")
 		for _, at := range r.Attempts {
 			fmt.Fprintf(sb, "  %2d  %s  %s\n", at.Number, at.At.UTC().Format(time.RFC3339),
-				human.Printable(at.Class+": "+at.Error))
+				human.FirstLine(at.Class+": "+at.Error))
 		}
+	}
+	if strings.Contains(r.Error, "\n") {
+		sb.WriteString("last error\n")
+		block(sb, []byte(r.Error))
 	}
 	sb.WriteString("headers\n")
 	for _, name := range sortedNames(r.Headers) {
@@ -109,7 +113,11 @@ func printLetter(sb *strings.Builder, field func(name, value string), r dlq.Reco
 		}
 	}
 	fmt.Fprintf(sb, "data (%s)\n", human.Size(len(r.Data)))
-	for _, line := range human.Data(r.Data) {
+	block(sb, r.Data)
+}
+
+func block(sb *strings.Builder, data []byte) {
+	for _, line := range human.Data(data) {
 		fmt.Fprintf(sb, "  %s\n", line)
 	}
 }

@@ -34,7 +34,7 @@ func failureOf(text string) bus.Attempt {
 	return bus.Attempt{Number: 1, At: time.Now(), Class: "*errors.errorString", Error: text}
 }
 
-func placedEvent(s system, t *testing.T, key bus.Key, data string) bus.Event {
+func placedEvent(t *testing.T, s system, key bus.Key, data string) bus.Event {
 	t.Helper()
 	return s.seal(t, bus.Draft{Type: "order.placed.v1", Key: key, ContentType: bus.ContentTypeJSON, Data: []byte(data)})
 }
@@ -42,7 +42,7 @@ func placedEvent(s system, t *testing.T, key bus.Key, data string) bus.Event {
 func TestB13_data_is_shown_and_written_exactly(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	id := s.park(t, placedEvent(s, t, "ord-1", exactData), failureOf("boom"))
+	id := s.park(t, placedEvent(t, s, "ord-1", exactData), failureOf("boom"))
 	want := sha256.Sum256([]byte(exactData))
 
 	if got := s.run(t, "", "dlq", "show", id); got.code != exitDone || !strings.Contains(got.out, "\n  "+exactData+"\n") {
@@ -76,7 +76,7 @@ func TestB121_show_and_list_escape_what_messages_hold(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	const evil = "\x1b[2J\x1b]0;x\x07\rok\u202e\u009b"
-	e := placedEvent(s, t, "\u202eord", "\x1b[31m")
+	e := placedEvent(t, s, "\u202eord", "\x1b[31m")
 	id := s.park(t, e, failureOf(evil))
 	for _, args := range [][]string{{"dlq", "show", id}, {"dlq", "list"}, {"dlq", "stats"}, {"dlq", "replay", id, "--dry-run"}} {
 		got := s.run(t, "", args...)
@@ -95,7 +95,7 @@ func (s system) parkMany(t *testing.T, n int) {
 	t.Helper()
 	messages := make([]*nats.Msg, n)
 	for i := range messages {
-		e := placedEvent(s, t, bus.Key(fmt.Sprint("ord-", i)), `{}`)
+		e := placedEvent(t, s, bus.Key(fmt.Sprint("ord-", i)), `{}`)
 		m, err := s.Message(e)
 		must(t, err)
 		messages[i], err = dlq.Letter(s.Names(), m, dlq.Origin{}, dlq.Story{
@@ -137,9 +137,6 @@ func TestB118_a_long_list_is_cut_honestly_and_reaches_the_end(t *testing.T) {
 	must(t, err)
 	must(t, stream.DeleteMsg(t.Context(), 5000))
 
-	if l := s.list(t); len(l.Entries) != 50 || l.Total != n-1 || l.Matching != n-1 || l.Next == 0 || l.Entries[0].Key != "ord-9999" {
-		t.Errorf("default: %d entries, %d of %d, next %d", len(l.Entries), l.Matching, l.Total, l.Next)
-	}
 	if l := s.list(t, "--limit", "3", "--cursor", "2"); len(l.Entries) != 1 || l.Next != 0 {
 		t.Errorf("last page: %+v", l)
 	}
@@ -147,7 +144,7 @@ func TestB118_a_long_list_is_cut_honestly_and_reaches_the_end(t *testing.T) {
 		t.Errorf("filtered: %+v", l)
 	}
 	l := s.list(t, "--all")
-	if len(l.Entries) != n-1 || l.Next != 0 {
+	if len(l.Entries) != n-1 || l.Next != 0 || l.Matching != n-1 || l.Entries[0].Key != "ord-9999" {
 		t.Fatalf("all: %d entries", len(l.Entries))
 	}
 	for i := 1; i < len(l.Entries); i++ {
@@ -173,7 +170,7 @@ func TestReplay_reports_each_letter_and_counts(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	for i := range 3 {
-		s.park(t, placedEvent(s, t, bus.Key(fmt.Sprint("ord-", i)), `{}`), failureOf("boom"))
+		s.park(t, placedEvent(t, s, bus.Key(fmt.Sprint("ord-", i)), `{}`), failureOf("boom"))
 	}
 	if got := s.run(t, "", "dlq", "replay"); got.code != exitUsage {
 		t.Errorf("nothing selected: %+v", got)
@@ -199,7 +196,7 @@ func TestReplay_reports_each_letter_and_counts(t *testing.T) {
 func TestDiscard_needs_a_yes(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	id := s.park(t, placedEvent(s, t, "ord-1", `{}`), failureOf("boom"))
+	id := s.park(t, placedEvent(t, s, "ord-1", `{}`), failureOf("boom"))
 	if got := s.run(t, "y\n", "dlq", "discard", id); got.code != exitUsage || !strings.Contains(got.err, "--yes") {
 		t.Errorf("without a terminal: %+v", got)
 	}
@@ -221,7 +218,7 @@ func TestExport_writes_JSON_lines(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	for i := range 3 {
-		s.park(t, placedEvent(s, t, bus.Key(fmt.Sprint("ord-", i)), exactData), failureOf("boom"))
+		s.park(t, placedEvent(t, s, bus.Key(fmt.Sprint("ord-", i)), exactData), failureOf("boom"))
 	}
 	got := s.run(t, "", "dlq", "export", "--consumer", "payment")
 	if got.code != exitDone || strings.Count(got.out, "\n") != 3 {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -46,7 +45,6 @@ func advice(err error) string {
 		{dlq.ErrNotFound, `"farandole dlq list" shows the ids`},
 		{dlq.ErrAmbiguous, "name one of them"},
 		{dlq.ErrRefused, "--force overrides it"},
-		{context.Canceled, "interrupted"},
 	} {
 		if errors.Is(err, a.is) {
 			return ": " + a.text

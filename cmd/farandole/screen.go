@@ -32,7 +32,7 @@ func newScreen(a *app, orders int) *screen {
 	if !a.live {
 		return s
 	}
-	s.pool = mpb.New(mpb.WithOutput(a.err), mpb.WithWidth(40))
+	s.pool = mpb.New(mpb.WithOutput(a.err), mpb.WithWidth(24))
 	s.bar = s.pool.AddBar(int64(orders),
 		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return s.snapshot().Phase }, decor.WC{W: 10, C: decor.DindentRight})),
 		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return summary(s.snapshot()) })),

@@ -50,7 +50,9 @@ func (c *serveCmd) Run(ctx context.Context, a *app) (err error) {
 		return fmt.Errorf("serve: %w: choose another --http", err)
 	}
 	s.closeLater(func() error {
-		_ = listener.Close() // closed by the host, unless that never ran
+		if err := listener.Close(); !errors.Is(err, net.ErrClosed) { // the host closes it, if it ever runs
+			return err
+		}
 		return nil
 	})
 	if err := s.start(ctx); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -34,11 +35,11 @@ func (c *tailCmd) Run(ctx context.Context, a *app) error {
 		}
 		shown := 0
 		err = follow.Read(ctx, b, options, func(m follow.Message) error {
-			e, err := bus.Decode(m.Header, m.Data)
-			if err == nil && !c.wants(e) || err != nil && c.Correlation != "" {
+			e, problem := m.Event()
+			if !c.wants(e, problem) {
 				return nil
 			}
-			if err := c.print(a, m, e, err); err != nil {
+			if err := c.print(a, m, e, problem); err != nil {
 				return err
 			}
 			if shown++; shown == c.Limit {
@@ -46,8 +47,8 @@ func (c *tailCmd) Run(ctx context.Context, a *app) error {
 			}
 			return nil
 		})
-		if ctx.Err() != nil { // the ordinary end of following
-			return nil
+		if errors.Is(err, context.Canceled) { // the ordinary end of following
+			err = nil
 		}
 		return err
 	})
@@ -80,15 +81,15 @@ func (c *tailCmd) options(a *app, n bus.Names) (follow.Options, error) {
 }
 
 // wants decides what subjects do not tell.
-func (c *tailCmd) wants(e bus.Event) bool {
-	return c.Correlation == "" || bus.Extension(e, bus.ExtCorrelation) == c.Correlation
+func (c *tailCmd) wants(e bus.Event, problem string) bool {
+	return c.Correlation == "" || problem == "" && bus.Extension(e, bus.ExtCorrelation) == c.Correlation
 }
 
-func (c *tailCmd) print(a *app, m follow.Message, e bus.Event, undecodable error) error {
+func (c *tailCmd) print(a *app, m follow.Message, e bus.Event, problem string) error {
 	switch {
-	case undecodable != nil:
+	case problem != "":
 		// Not an event, so not on stdout among events; silence would hide poison.
-		a.say("farandole: tail: message %d on %s: %s", m.Sequence, human.Printable(m.Subject), human.Printable(undecodable.Error()))
+		a.say("farandole: tail: message %d on %s: %s", m.Sequence, human.Printable(m.Subject), human.Printable(problem))
 		return nil
 	case c.JSON:
 		line, err := eventLine(e)

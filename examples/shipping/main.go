@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -26,12 +27,12 @@ func ship(_ context.Context, _ bus.Event, order events.Confirmed) (consumer.Step
 	return consumer.Emit(shipped.New(bus.Key(order.OrderID), Parcel{OrderID: order.OrderID})), nil
 }
 
-func run(ctx context.Context, cfg bus.Config) error {
+func run(ctx context.Context, cfg bus.Config) (err error) {
 	b, err := bus.Connect(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	defer b.Close()
+	defer func() { err = errors.Join(err, b.Close()) }()
 	registry := consumer.NewRegistry()
 	consumer.Handle(registry, events.OrderConfirmed, ship)
 	c, err := consumer.New(b, registry, consumer.Config{Name: "shipping"})

@@ -75,7 +75,10 @@ func (a *actor) kill() {
 		i.cut()
 	}
 	i.crash()
-	_ = i.bus.Close() // what still waits on the connection need not wait any more
+	// What still waits on the connection need not wait any more.
+	if err := i.bus.Close(); err != nil {
+		a.failed(fmt.Errorf("demo: %s: %w", a.name, err))
+	}
 }
 
 // stop ends the current life in order, and waits for all lives.

@@ -1,6 +1,9 @@
 package demo
 
 import (
+	"errors"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/farandole/farandole/bustest"
@@ -8,6 +11,7 @@ import (
 
 func TestMain(m *testing.M) { bustest.Main(m) }
 
+// runDemo runs a demo whose audit must hold and whose accounts must add up.
 func runDemo(t *testing.T, cfg Config) Report {
 	t.Helper()
 	cfg.Notice = func(text string) { t.Log(text) }
@@ -15,26 +19,86 @@ func runDemo(t *testing.T, cfg Config) Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%+v", r)
-	if !r.Audit.OK {
-		for _, v := range r.Audit.Violations {
-			t.Error(v)
+	for _, v := range r.Audit.Violations {
+		t.Error(v)
+	}
+	if !r.Audit.OK || r.Orders != cfg.Orders || r.Confirmed+r.Cancelled != cfg.Orders || r.Unfinished != 0 {
+		t.Errorf("orders: %d of %d confirmed, %d cancelled, %d unfinished, audit ok %v", r.Confirmed, r.Orders, r.Cancelled, r.Unfinished, r.Audit.OK)
+	}
+	if r.DeadLettered != r.Replayed+r.Kept {
+		t.Errorf("%d dead-lettered, %d replayed and %d kept", r.DeadLettered, r.Replayed, r.Kept)
+	}
+	if r.DuplicatesSuppressed != r.DuplicatesInjected {
+		t.Errorf("%d duplicates, %d suppressed", r.DuplicatesInjected, r.DuplicatesSuppressed)
+	}
+	for i, o := range plan(cfg.Orders, cfg.Seed, cfg.Faults) {
+		want := "cancelled"
+		if o.confirmed() {
+			want = "confirmed"
+		}
+		if i < len(r.Outcomes) && r.Outcomes[i] != want {
+			t.Errorf("order %d of %s is %s, want %s", i, o.customer, r.Outcomes[i], want)
 		}
 	}
 	return r
 }
 
 func TestDemo_without_trouble(t *testing.T) {
+	t.Parallel()
 	r := runDemo(t, Config{Orders: 30, Seed: 1, Faults: None})
-	if r.Confirmed+r.Cancelled != 30 || r.DeadLettered+r.CrashesInjected+r.DuplicatesInjected != 0 {
-		t.Errorf("%+v", r)
+	if r.DeadLettered+r.CrashesInjected+r.DuplicatesInjected != 0 {
+		t.Errorf("trouble: %+v", r)
 	}
 }
 
-func TestDemo_with_some_trouble(t *testing.T) {
-	runDemo(t, Config{Orders: 200, Seed: 1, Faults: Some})
+func TestDemo_has_the_same_outcome_for_the_same_seed(t *testing.T) {
+	t.Parallel()
+	first := runDemo(t, Config{Orders: 60, Seed: 7, Faults: Some})
+	second := runDemo(t, Config{Orders: 60, Seed: 7, Faults: Some})
+	if !slices.Equal(first.Outcomes, second.Outcomes) {
+		t.Errorf("outcomes differ:\n%v\n%v", first.Outcomes, second.Outcomes)
+	}
+	if first.CrashesInjected != 3 || first.Replayed == 0 || first.Kept != 3 {
+		t.Errorf("too little trouble: %+v", first)
+	}
 }
 
 func TestDemo_in_a_storm(t *testing.T) {
-	runDemo(t, Config{Orders: 200, Seed: 1, Faults: Storm})
+	t.Parallel()
+	r := runDemo(t, Config{Orders: 60, Seed: 3, Faults: Storm, Concurrency: 8})
+	if r.CrashesInjected != 9 || r.Kept != 15 || r.DuplicatesInjected == 0 {
+		t.Errorf("too little trouble: %+v", r)
+	}
+}
+
+func TestDemo_of_one_order(t *testing.T) {
+	t.Parallel()
+	runDemo(t, Config{Orders: 1, Seed: 1, Faults: Some})
+}
+
+func TestDemo_refuses_nonsense(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []Config{{Orders: -1}, {Concurrency: -1}, {Rate: -1}, {Faults: "rain"}, {Deadline: 1}} {
+		if _, err := Run(t.Context(), cfg); !errors.Is(err, ErrConfig) {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+}
+
+func TestPlan_is_a_function_of_the_seed(t *testing.T) {
+	t.Parallel()
+	for _, faults := range []Faults{None, Some, Storm} {
+		one, two, other := plan(200, 1, faults), plan(200, 1, faults), plan(200, 2, faults)
+		if fmt.Sprint(one) != fmt.Sprint(two) {
+			t.Errorf("%s: the same seed has two plans", faults)
+		}
+		if fmt.Sprint(one) == fmt.Sprint(other) {
+			t.Errorf("%s: two seeds have one plan", faults)
+		}
+		for _, s := range shares[faults] {
+			if !slices.ContainsFunc(one, func(o purchase) bool { return o.kind == s.kind }) {
+				t.Errorf("%s: no order of kind %d", faults, s.kind)
+			}
+		}
+	}
 }

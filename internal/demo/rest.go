@@ -24,15 +24,16 @@ var errRestless = errors.New("demo: the system does not come to rest")
 func awaitRest(ctx context.Context, b *bus.Bus) error {
 	tick := time.NewTicker(restPoll)
 	defer tick.Stop()
+	busy := 0
 	for calm := 0; calm < restTwice; {
-		busy, err := openWork(ctx, b)
+		n, err := openWork(ctx, b)
 		switch {
-		case err != nil && ctx.Err() == nil:
+		case err == nil && n == 0:
+			busy, calm = 0, calm+1
+		case err == nil:
+			busy, calm = n, 0
+		case ctx.Err() == nil:
 			return err
-		case busy == 0 && err == nil:
-			calm++
-		default:
-			calm = 0
 		}
 		select {
 		case <-tick.C:

@@ -78,7 +78,9 @@ func (o *orderService) start(b *bus.Bus) (process, error) {
 		}
 		return err
 	}
-	return process{run: run, cut: func() { _ = server.Close() }}, nil
+	return process{run: run, cut: func() {
+		server.Close() //nolint:errcheck // a killed process has nobody to tell; run closes again and tells
+	}}, nil
 }
 
 // paymentService keeps its fault over its lives.

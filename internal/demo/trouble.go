@@ -24,7 +24,7 @@ type dose struct {
 	outage time.Duration
 }
 
-var doses = map[Faults]dose{ //nolint:gochecknoglobals // a table
+var doses = map[Faults]dose{
 	None:  {},
 	Some:  {crashes: 1, duplicates: 50, poison: 1, flaky: 0.05},
 	Storm: {crashes: 3, duplicates: 250, poison: 5, flaky: 0.25, outage: 700 * time.Millisecond},

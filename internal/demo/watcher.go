@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/farandole/farandole/bus"
@@ -29,14 +30,14 @@ type watcher struct {
 // run follows until ctx ends.
 func (w *watcher) run(ctx context.Context) error {
 	err := follow.Read(ctx, w.bus, follow.Options{FromStart: true}, func(m follow.Message) error {
-		e, err := bus.Decode(m.Header, m.Data)
-		if err == nil && w.count(e) {
+		// What cannot be decoded was injected.
+		if e, problem := m.Event(); problem == "" && w.count(e) {
 			w.seen(e)
 		}
-		return nil // what cannot be decoded was injected
-	})
-	if ctx.Err() != nil {
 		return nil
+	})
+	if errors.Is(err, ctx.Err()) { // told to stop
+		err = nil
 	}
 	return err
 }

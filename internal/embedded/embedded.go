@@ -223,9 +223,13 @@ func checkPort(opts *server.Options) error {
 	if opts.DontListen || opts.Port <= 0 {
 		return nil
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(opts.Host, strconv.Itoa(opts.Port)))
+	return checkFree(opts.Host, opts.Port)
+}
+
+func checkFree(host string, port int) error {
+	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
-		return fmt.Errorf("port %d is not free: %w", opts.Port, err)
+		return fmt.Errorf("port %d is not free: %w", port, err)
 	}
 	return l.Close()
 }

@@ -36,6 +36,15 @@ type Message struct {
 	Data     []byte
 }
 
+// Event decodes the message; problem says why it is no event, "" if it is.
+func (m Message) Event() (e bus.Event, problem string) {
+	e, err := bus.Decode(m.Header, m.Data)
+	if err != nil {
+		return bus.Event{}, err.Error()
+	}
+	return e, ""
+}
+
 // ErrStop is returned by a visit function to end reading without an error.
 var ErrStop = errors.New("follow: stop")
 

@@ -59,6 +59,5 @@ func writeStatus(w http.ResponseWriter, code int, s status) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	// The reader is gone if this fails: nobody to tell.
-	_ = json.NewEncoder(w).Encode(s)
+	json.NewEncoder(w).Encode(s) //nolint:errcheck // a reader that has gone cannot be told
 }

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -33,7 +34,11 @@ func listen(t *testing.T) net.Listener {
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get(url)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +67,7 @@ func start(t *testing.T, cfg Config) (stop func() error) {
 			return nil
 		}
 	}
-	t.Cleanup(func() { _ = stop() })
+	t.Cleanup(func() { stop() }) //nolint:errcheck // tests that care have asked
 	return stop
 }
 
@@ -71,7 +76,7 @@ func TestHost_answers_for_all_parts(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "x_total"}))
 	order, gateway := untilDone("order"), Part{Name: "gateway"}
-	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Path) })
+	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) })
 	order.Routes = map[string]http.Handler{"/": echo, "/stock": echo}
 	gateway.Routes = map[string]http.Handler{"/gateway/": echo}
 	l := listen(t)

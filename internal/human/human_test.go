@@ -116,6 +116,9 @@ func TestFormats(t *testing.T) {
 		{Size(812), "812 B"},
 		{Size(1229), "1.2 KiB"},
 		{Size(3 << 20), "3.0 MiB"},
+		{FirstLine("panic: x\ngoroutine 1"), "panic: x …"},
+		{FirstLine("plain\n"), "plain"},
+		{FirstLine("a\rb\nc"), `a\rb …`},
 		{Cell("abcdef", 4), "abc…"},
 		{Cell("\x1b", 4), `\u0…`},
 	} {

@@ -72,6 +72,17 @@ func Cell(s string, width int) string {
 	return string(runes[:width-1]) + "…"
 }
 
+// FirstLine returns the first line of a text, printable, with an ellipsis if
+// there are more: a stack trace in one line helps nobody.
+func FirstLine(s string) string {
+	line, rest, more := strings.Cut(s, "\n")
+	line = Printable(line)
+	if more && strings.TrimSpace(rest) != "" {
+		line += " …"
+	}
+	return line
+}
+
 // LogWriter makes log lines printable on their way to w. Escapes have the form
 // of JSON escapes, so a line that was JSON stays JSON.
 type LogWriter struct {

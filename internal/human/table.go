@@ -18,7 +18,8 @@ type Table struct {
 }
 
 // NewTable returns a table with these column names. A name that begins with
-// ">" (which is not shown) aligns its column to the right.
+// ">" (which is not shown) aligns its column to the right. A header of empty
+// names is not written.
 func NewTable(columns ...string) *Table {
 	t := &Table{right: map[int]bool{}, widths: make([]int, len(columns))}
 	for i, name := range columns {
@@ -41,15 +42,14 @@ func (t *Table) WriteTo(w io.Writer) (int64, error) {
 		}
 	}
 	var sb strings.Builder
-	if !t.begun {
+	if !t.begun && strings.Join(t.header, "") != "" {
 		bold := lipgloss.NewStyle().Bold(true)
 		t.line(&sb, t.header, func(s string) string { return bold.Render(s) })
-		t.begun = true
 	}
 	for _, row := range t.rows {
 		t.line(&sb, row, func(s string) string { return s })
 	}
-	t.rows = nil
+	t.rows, t.begun = nil, true
 	n, err := io.WriteString(w, sb.String())
 	return int64(n), err
 }

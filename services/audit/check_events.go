@@ -20,9 +20,9 @@ func (c *checker) distinct(id string) []Event {
 	return events
 }
 
-// real returns the events that took part in the saga: a forged one that was
-// refused lies in the dead letters and caused nothing. One that is parked but
-// not refused is kept as well, for it begins or continues the saga.
+// ofSaga returns the events that took part in an order's saga, in their order
+// and without copies. What somebody else has forged about the order and a
+// service has refused (it lies in the dead letters and led to nothing) is no part of it.
 func (c *checker) ofSaga(id string) []Event {
 	events := c.distinct(id)
 	caused := map[string]bool{}

@@ -43,11 +43,11 @@ func Collect(ctx context.Context, b *bus.Bus, gatewayURL string, expected []stri
 func (e *Evidence) collectEvents(ctx context.Context, b *bus.Bus) error {
 	stream := b.Names().EventsStream()
 	return follow.Read(ctx, b, follow.Options{FromStart: true, NoFollow: true}, func(m follow.Message) error {
-		ev, err := bus.Decode(m.Header, m.Data)
-		if err != nil {
+		ev, problem := m.Event()
+		if problem != "" {
 			e.Undecodable = append(e.Undecodable, Message{
 				Sequence: m.Sequence, Subject: m.Subject,
-				EventKey: string(bus.KeyOfMessage(stream, m.Sequence)), Error: err.Error(),
+				EventKey: string(bus.KeyOfMessage(stream, m.Sequence)), Error: problem,
 			})
 			return nil
 		}

@@ -34,7 +34,7 @@ type rule struct {
 }
 
 // rules is the choreography as declared.
-var rules = map[string]rule{ //nolint:gochecknoglobals // a table
+var rules = map[string]rule{
 	placed:          {nil, []string{captured, declined}},
 	cancelRequested: {nil, []string{released}},
 	deadline:        {nil, []string{released}},

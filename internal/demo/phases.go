@@ -1,0 +1,189 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/internal/letters"
+	"github.com/farandole/farandole/services/audit"
+	"github.com/farandole/farandole/services/payment/gateway"
+)
+
+// phases goes through a run's phases, one after another.
+func (r *run) phases(ctx context.Context) (Report, error) {
+	orders, err := r.trouble(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	r.phase.Store(phaseSettling)
+	restless := r.settle(ctx)
+
+	r.phase.Store(phaseReplaying)
+	first, replayed, err := r.replay(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	if restless == nil {
+		restless = r.settle(ctx)
+	}
+	r.phase.Store(phaseAuditing)
+	return r.audit(ctx, orders, first, replayed, restless)
+}
+
+// trouble places all orders while everything goes wrong that shall.
+func (r *run) trouble(ctx context.Context) ([]taken, error) {
+	shop := newClient(r.shop, r.cfg.Concurrency)
+	defer shop.close()
+	crasher := &crasher{
+		victims: r.actors, each: r.dose.crashes, over: 2 * r.cfg.Orders, random: r.random(2),
+		events:   func() int { n, _, _ := r.watcher.counts(); return n },
+		happened: func() { r.crashes.Add(1) }, notice: r.notice,
+	}
+	var orders []taken
+	doing, ctx := errgroup.WithContext(ctx)
+	doing.Go(func() error { return r.breakGateway(ctx) })
+	doing.Go(func() error { return r.poison(ctx) })
+	doing.Go(func() error { return crasher.run(ctx) })
+	doing.Go(func() (err error) {
+		orders, err = placeAll(ctx, shop, plan(r.cfg.Orders, r.cfg.Seed, r.cfg.Faults), r.cfg, &r.placed)
+		return err
+	})
+	return orders, doing.Wait()
+}
+
+// breakGateway makes the gateway fail: at first altogether, then now and then.
+func (r *run) breakGateway(ctx context.Context) error {
+	if r.dose.outage > 0 {
+		r.notice("payment gateway down for %d ms", r.dose.outage.Milliseconds())
+		if err := r.gateway.SetFaults(gateway.Faults{Mode: gateway.ModeDown}); err != nil {
+			return err
+		}
+		if err := sleep(ctx, r.dose.outage); err != nil {
+			return err
+		}
+	}
+	if r.dose.flaky == 0 {
+		return nil
+	}
+	return r.gateway.SetFaults(gateway.Faults{Mode: gateway.ModeFlaky, Rate: r.dose.flaky, Seed: r.cfg.Seed})
+}
+
+func (r *run) poison(ctx context.Context) error {
+	messages, err := poisonMessages(r.bus, r.dose.poison)
+	if err != nil {
+		return err
+	}
+	for _, m := range messages {
+		if err := send(ctx, r.bus, m); err != nil {
+			return fmt.Errorf("demo: poison: %w", err)
+		}
+	}
+	if len(messages) > 0 {
+		r.notice("%d messages stored that no service can handle", len(messages))
+	}
+	return nil
+}
+
+// settle waits until the system is at rest, of the deadline all but the time
+// that the audit needs. It returns an error matching errRestless.
+func (r *run) settle(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		limited, cancel := context.WithDeadline(ctx, deadline.Add(-auditTime))
+		defer cancel()
+		ctx = limited
+	}
+	return awaitRest(ctx, r.bus)
+}
+
+// replay mends what was broken and sends back the dead letters that can be
+// handled now; first are the letters there were. It also repeats some events
+// that took effect long ago.
+func (r *run) replay(ctx context.Context) (first []dlq.Entry, replayed int, err error) {
+	queue, err := letters.Open(r.bus)
+	if err != nil {
+		return nil, 0, err
+	}
+	if first, err = allLetters(ctx, queue); err != nil {
+		return nil, 0, err
+	}
+	r.payment.heal()
+	if err := r.gateway.SetFaults(gateway.Faults{}); err != nil {
+		return nil, 0, err
+	}
+	if len(first) > 0 {
+		r.notice("%d dead letters; faults switched off, replaying those that only failed for a time", len(first))
+		sum, err := queue.Replay(ctx, dlq.Selection{Filter: dlq.Filter{Reason: bus.ReasonExhausted}}, dlq.ReplayOptions{}, nil)
+		if err != nil {
+			return nil, 0, err
+		}
+		replayed = sum.Counts[dlq.Replayed] + sum.Counts[dlq.AlreadyHandled]
+	}
+	return first, replayed, r.duplicator.finish(ctx)
+}
+
+// allLetters lists the queue.
+func allLetters(ctx context.Context, queue *dlq.Queue) (all []dlq.Entry, err error) {
+	for o := (dlq.PageOptions{Limit: 10_000}); ; {
+		page, err := queue.List(ctx, dlq.Filter{}, o)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Entries...)
+		if o.Cursor = page.Next; o.Cursor == 0 {
+			return all, nil
+		}
+	}
+}
+
+// audit judges the run.
+func (r *run) audit(ctx context.Context, orders []taken, first []dlq.Entry, replayed int, restless error) (Report, error) {
+	ids := make([]string, len(orders))
+	for i, o := range orders {
+		ids[i] = o.id
+	}
+	verdict, err := audit.Run(ctx, r.bus, r.gateway.URL, ids...)
+	if err != nil {
+		return Report{}, err
+	}
+	if restless != nil {
+		verdict.OK = false
+		verdict.Violations = append(verdict.Violations, audit.Violation{
+			Invariant: "rest", Expected: "a system with nothing left to do", Found: restless.Error(),
+		})
+	}
+	queue, err := letters.Open(r.bus)
+	if err != nil {
+		return Report{}, err
+	}
+	last, err := allLetters(ctx, queue)
+	if err != nil {
+		return Report{}, err
+	}
+	injected, dropped := r.duplicator.counts()
+	report := Report{
+		Orders: verdict.Orders, Confirmed: verdict.Confirmed, Cancelled: verdict.Cancelled, Unfinished: verdict.Unfinished,
+		DeadLettered: distinct(first, last), Replayed: replayed, Kept: len(last),
+		DuplicatesInjected: injected, DuplicatesSuppressed: dropped + verdict.CopiesSuppressed,
+		CrashesInjected: int(r.crashes.Load()), Events: verdict.Events,
+		SagaLatencyMS: latencyOf(verdict.Latencies), Seed: r.cfg.Seed, Faults: r.cfg.Faults, Audit: verdict,
+	}
+	for _, id := range ids {
+		report.Outcomes = append(report.Outcomes, verdict.Outcomes[id])
+	}
+	return report, nil
+}
+
+// distinct counts the events that were dead-lettered at one time or another.
+func distinct(lists ...[]dlq.Entry) int {
+	ids := map[string]bool{}
+	for _, list := range lists {
+		for _, e := range list {
+			ids[e.ID] = true
+		}
+	}
+	return len(ids)
+}

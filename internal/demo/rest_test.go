@@ -1,0 +1,62 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+)
+
+func TestAwaitRest_says_what_is_open(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	_, err := b.JetStream().CreateConsumer(t.Context(), b.Names().EventsStream(), jetstream.ConsumerConfig{
+		Durable: "payment", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: b.Names().EventsFilter(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := awaitRest(t.Context(), b); err != nil {
+		t.Fatalf("at rest: %v", err)
+	}
+	e, err := b.Seal(bus.Draft{Type: typePlaced, Key: "ord-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Publish(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := awaitRest(ctx, b); !errors.Is(err, errRestless) || !strings.Contains(err.Error(), "1 events are open") {
+		t.Errorf("with an open event: %v", err)
+	}
+}
+
+func TestActor_tells_when_a_life_ends_by_itself(t *testing.T) {
+	t.Parallel()
+	reason := errors.New("no bucket")
+	died := make(chan error, 1)
+	a := &actor{
+		name: "payment", failed: func(err error) { died <- err },
+		connect: func(context.Context, string) (*bus.Bus, error) { return bustest.NewBus(t), nil },
+		start: func(*bus.Bus) (process, error) {
+			return process{run: func(context.Context) error { return reason }}, nil
+		},
+	}
+	if err := a.rise(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-died; !errors.Is(err, reason) || !strings.Contains(err.Error(), "payment") {
+		t.Errorf("died of %v", err)
+	}
+	if err := a.stop(); !errors.Is(err, reason) {
+		t.Errorf("stopped with %v", err)
+	}
+}

@@ -1,0 +1,183 @@
+package demo
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/internal/follow"
+	"github.com/farandole/farandole/services/audit"
+)
+
+// atRest runs ten orders to their ends on a system that stays up, and returns
+// it with the orders' ids.
+func atRest(t *testing.T) (*system, []string) {
+	t.Helper()
+	cfg := Config{Orders: 10, Seed: 5, Faults: None}.withDefaults()
+	s, err := startSystem(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	shop := newClient(s.shop, cfg.Concurrency)
+	defer shop.close()
+	orders, err := placeAll(t.Context(), shop, plan(cfg.Orders, cfg.Seed, cfg.Faults), cfg, &atomic.Int64{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := awaitRest(t.Context(), s.bus); err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]string, len(orders))
+	for i, o := range orders {
+		ids[i] = o.id
+	}
+	return s, ids
+}
+
+// confirmedOrder returns the id of an order that ended well.
+func confirmedOrder(t *testing.T, r audit.Report) string {
+	t.Helper()
+	for id, status := range r.Outcomes {
+		if status == "confirmed" {
+			return id
+		}
+	}
+	t.Fatal("no confirmed order")
+	return ""
+}
+
+// The audit of a real run that somebody has tampered with names what is wrong.
+// Each step adds a crime to those before.
+func TestAudit_sees_what_was_tampered_with(t *testing.T) {
+	t.Parallel()
+	s, ids := atRest(t)
+	check := func() audit.Report {
+		t.Helper()
+		r, err := audit.Run(t.Context(), s.bus, s.gateway.URL, ids...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	before := check()
+	if !before.OK {
+		t.Fatalf("before anything was done: %v", before.Violations)
+	}
+	victim := confirmedOrder(t, before)
+	sees := func(invariant, order, says string) {
+		t.Helper()
+		r := check()
+		if r.OK {
+			t.Errorf("the audit holds, want %s %s", invariant, order)
+		}
+		for _, v := range r.Violations {
+			if v.Invariant == invariant && v.Order == order && strings.Contains(v.String(), says) {
+				return
+			}
+		}
+		t.Errorf("want %s of %q saying %q, got %v", invariant, order, says, r.Violations)
+	}
+
+	chargeAgain(t, s.gateway.URL, victim)
+	sees(audit.Money, victim, "one charge")
+
+	takePieces(t, s.bus, "widget")
+	sees(audit.StockKept, "", "of widget")
+
+	rewriteOrder(t, s.bus, victim)
+	sees(audit.Final, victim, "status placed")
+
+	deleteEvent(t, s.bus, victim, "payment.captured.v1")
+	sees(audit.Causation, victim, "inventory.reserved.v1")
+
+	forgeEvent(t, s.bus, victim)
+	sees(audit.Path, victim, "one final event")
+
+	ids = append(ids, "ord-lost")
+	sees(audit.Final, "ord-lost", "none")
+	sees(audit.Stored, "ord-lost", "none")
+}
+
+// chargeAgain charges an order under another idempotency key.
+func chargeAgain(t *testing.T, gatewayURL, id string) {
+	t.Helper()
+	body := `{"order_id":"` + id + `","customer_id":"thief","amount":2500,"currency":"EUR"}`
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, gatewayURL+"/charges", bytes.NewBufferString(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Idempotency-Key", "another")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusCreated {
+		t.Fatal(resp.Status, err)
+	}
+}
+
+// change rewrites a document of a service's bucket.
+func change(t *testing.T, b *bus.Bus, name string, key bus.Key, f func(document map[string]any)) {
+	t.Helper()
+	bucket, err := bus.OpenBucket[map[string]any](t.Context(), b, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, revision, err := bucket.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f(document)
+	if _, err := bucket.Put(t.Context(), key, document, revision); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func takePieces(t *testing.T, b *bus.Bus, sku string) {
+	t.Helper()
+	change(t, b, "inventory", bus.Key("sku-"+sku), func(d map[string]any) { d["available"] = 17 })
+}
+
+func rewriteOrder(t *testing.T, b *bus.Bus, id string) {
+	t.Helper()
+	change(t, b, "orders", bus.Key(id), func(d map[string]any) { d["status"] = "placed" })
+}
+
+func deleteEvent(t *testing.T, b *bus.Bus, id string, eventType bus.Type) {
+	t.Helper()
+	var sequence uint64
+	err := follow.Read(t.Context(), b, follow.Options{
+		Filters: []string{b.Names().EventSubject(eventType, bus.Key(id))}, FromStart: true, NoFollow: true,
+	}, func(m follow.Message) error { sequence = m.Sequence; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := b.JetStream().Stream(t.Context(), b.Names().EventsStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.DeleteMsg(t.Context(), sequence); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forgeEvent publishes a second end of an order, as if its service had.
+func forgeEvent(t *testing.T, b *bus.Bus, id string) {
+	t.Helper()
+	e, err := bus.Draft{Type: typeCancelled, Key: bus.Key(id)}.Seal(bus.Identity{ID: "forged", Source: "/order"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Publish(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,107 @@
+package follow_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/internal/follow"
+)
+
+func TestMain(m *testing.M) { bustest.Main(m) }
+
+func publish(t *testing.T, b *bus.Bus, eventType bus.Type, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		e, err := b.Seal(bus.Draft{Type: eventType, Key: "ord-1", ID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Publish(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// read returns the ids of what is read.
+func read(t *testing.T, b *bus.Bus, o follow.Options) (ids []string) {
+	t.Helper()
+	err := follow.Read(t.Context(), b, o, func(m follow.Message) error {
+		ids = append(ids, m.Header.Get("ce-id"))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+func TestRead_ends_with_the_newest_message(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	if ids := read(t, b, follow.Options{FromStart: true, NoFollow: true}); len(ids) != 0 {
+		t.Errorf("empty stream: %v", ids)
+	}
+	publish(t, b, "order.placed.v1", "a", "b")
+	publish(t, b, "order.confirmed.v1", "c")
+	for _, tt := range []struct {
+		name string
+		o    follow.Options
+		want []string
+	}{
+		{"all", follow.Options{FromStart: true}, []string{"a", "b", "c"}},
+		{"filtered", follow.Options{FromStart: true, Filters: []string{b.Names().TypeFilter("order.confirmed.v1")}}, []string{"c"}},
+		{"nothing matches", follow.Options{FromStart: true, Filters: []string{b.Names().TypeFilter("x.y.v1")}}, nil},
+		{"since long ago", follow.Options{Since: time.Now().Add(-time.Hour)}, []string{"a", "b", "c"}},
+		{"from now on", follow.Options{}, nil},
+	} {
+		tt.o.NoFollow = true
+		if ids := read(t, b, tt.o); !slices.Equal(ids, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, ids, tt.want)
+		}
+	}
+}
+
+func TestRead_follows_until_stopped(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	publish(t, b, "order.placed.v1", "a")
+	var ids []string
+	err := follow.Read(t.Context(), b, follow.Options{FromStart: true}, func(m follow.Message) error {
+		ids = append(ids, m.Header.Get("ce-id"))
+		if len(ids) == 1 {
+			publish(t, b, "order.placed.v1", "b")
+			return nil
+		}
+		return follow.ErrStop
+	})
+	if err != nil || !slices.Equal(ids, []string{"a", "b"}) {
+		t.Errorf("%v, %v", ids, err)
+	}
+}
+
+func TestRead_returns_what_went_wrong(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	publish(t, b, "order.placed.v1", "a")
+	reason := errors.New("disk full")
+	err := follow.Read(t.Context(), b, follow.Options{FromStart: true}, func(follow.Message) error { return reason })
+	if !errors.Is(err, reason) {
+		t.Errorf("error of visit: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err = follow.Read(ctx, b, follow.Options{FromStart: true}, func(follow.Message) error { cancel(); return nil })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if err := b.JetStream().DeleteStream(t.Context(), b.Names().EventsStream()); err != nil {
+		t.Fatal(err)
+	}
+	if err := follow.Read(t.Context(), b, follow.Options{NoFollow: true}, nil); !errors.Is(err, bus.ErrNoStream) {
+		t.Errorf("no stream: %v", err)
+	}
+}
