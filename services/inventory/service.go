@@ -20,10 +20,10 @@ type Config struct {
 	// Stock is the initial stock by SKU, in pieces, written where a SKU has
 	// none yet. Defaults to a million each of widget, gadget and anvil, and no unicorn.
 	Stock map[string]int64
-	// Consumer are settings of the consumer; the service fills in the name,
-	// the source and the metrics. Defaults to the consumer's defaults.
+	// Consumer are settings of the consumer; the service fills in name,
+	// source, metrics and logger. Defaults to the consumer's defaults.
 	Consumer consumer.Config
-	// Logger. Defaults to silence.
+	// Logger of the consumer. Defaults to silence.
 	Logger zerolog.Logger
 }
 
@@ -36,10 +36,8 @@ type Service struct {
 	metrics  *prometheus.Registry
 
 	mu    sync.Mutex
-	store store // nil until Run has opened it
-	// skus serialises this process's writes of one SKU: of many orders for
-	// one SKU all but one would lose the compare-and-set each time.
-	skus map[string]*sync.Mutex
+	store store            // nil until Run has opened it
+	desks map[string]*desk // by SKU
 }
 
 // Name is the service's consumer name.
@@ -53,12 +51,13 @@ func New(b *bus.Bus, cfg Config) (*Service, error) {
 	if cfg.Stock == nil {
 		cfg.Stock = map[string]int64{"widget": 1_000_000, "gadget": 1_000_000, "anvil": 1_000_000, "unicorn": 0}
 	}
-	s := &Service{bus: b, cfg: cfg, registry: consumer.NewRegistry(), metrics: prometheus.NewRegistry(), skus: map[string]*sync.Mutex{}}
+	s := &Service{bus: b, cfg: cfg, registry: consumer.NewRegistry(), metrics: prometheus.NewRegistry(), desks: map[string]*desk{}}
 	consumer.Handle(s.registry, events.PaymentCaptured, s.captured)
 	consumer.Handle(s.registry, events.OrderConfirmed, s.confirmed)
 	consumer.Handle(s.registry, events.OrderCancelRequested, s.cancelRequested)
 
-	cfg.Consumer.Name, cfg.Consumer.Source, cfg.Consumer.Metrics = Name, "/"+string(Name), s.metrics
+	cfg.Consumer.Name, cfg.Consumer.Source = Name, "/"+string(Name)
+	cfg.Consumer.Metrics, cfg.Consumer.Logger = s.metrics, cfg.Logger
 	var err error
 	if s.consumer, err = consumer.New(b, s.registry, cfg.Consumer); err != nil {
 		return nil, fmt.Errorf("inventory: %w", err)
@@ -133,7 +132,7 @@ func (s *Service) captured(ctx context.Context, e bus.Event, p events.Captured) 
 		if o.Status == Rejected || o.Status == Released {
 			before = anyRun
 		}
-		return s.each(ctx, st, p.Items, func(x Stock, _ int64) (Stock, bool) { return x.release(o.ID, before) })
+		return s.each(ctx, st, p.Items, func(x Stock) (Stock, bool) { return x.release(o.ID, before) })
 	})
 }
 
@@ -148,7 +147,7 @@ func (s *Service) confirmed(ctx context.Context, e bus.Event, p events.Confirmed
 		if o.Status != Settled {
 			return nil
 		}
-		return s.each(ctx, st, o.Items, func(x Stock, _ int64) (Stock, bool) { return x.settle(o.ID, o.Run) })
+		return s.each(ctx, st, o.Items, func(x Stock) (Stock, bool) { return x.settle(o.ID, o.Run) })
 	})
 }
 
@@ -161,7 +160,7 @@ func (s *Service) cancelRequested(ctx context.Context, e bus.Event, p events.Can
 		if o.Status != Released {
 			return nil
 		}
-		return s.each(ctx, st, o.Items, func(x Stock, _ int64) (Stock, bool) { return x.release(o.ID, anyRun) })
+		return s.each(ctx, st, o.Items, func(x Stock) (Stock, bool) { return x.release(o.ID, anyRun) })
 	})
 }
 
@@ -209,57 +208,36 @@ func (s *Service) decide(
 
 // holdAll sets all items aside; short names the first that is not there.
 func (s *Service) holdAll(ctx context.Context, st store, o Order, run uint64) (short string, err error) {
-	err = s.each(ctx, st, o.Items, func(x Stock, quantity int64) (Stock, bool) {
-		if short != "" {
-			return x, false
+	for _, item := range o.Items {
+		held := false
+		err := s.desk(item.SKU).do(ctx, st, item.SKU, func(x Stock) (next Stock, changed bool) {
+			next, held = x.hold(o.ID, run, item.Quantity)
+			return next, held
+		})
+		if err != nil || !held {
+			return item.SKU, err
 		}
-		next, ok := x.hold(o.ID, run, quantity)
-		if !ok {
-			short = x.SKU
-		}
-		return next, ok
-	})
-	return short, err
+	}
+	return "", nil
 }
 
-// each changes the stock of every item by compare-and-set.
-func (s *Service) each(ctx context.Context, st store, items []events.Item, change func(x Stock, quantity int64) (Stock, bool)) error {
+// each changes the stock of every item.
+func (s *Service) each(ctx context.Context, st store, items []events.Item, change func(Stock) (Stock, bool)) error {
 	for _, item := range items {
-		if err := s.changeStock(ctx, st, item, change); err != nil {
+		if err := s.desk(item.SKU).do(ctx, st, item.SKU, change); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Service) changeStock(ctx context.Context, st store, item events.Item, change func(x Stock, quantity int64) (Stock, bool)) error {
-	lock := s.lock(item.SKU)
-	lock.Lock()
-	defer lock.Unlock()
-	for {
-		x, revision, err := st.stock(ctx, item.SKU)
-		if err != nil {
-			return err
-		}
-		next, changed := change(x, item.Quantity)
-		if !changed {
-			return nil
-		}
-		err = st.putStock(ctx, next, revision)
-		if errors.Is(err, bus.ErrConflict) && ctx.Err() == nil {
-			continue
-		}
-		return err
-	}
-}
-
-func (s *Service) lock(sku string) *sync.Mutex {
+func (s *Service) desk(sku string) *desk {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.skus[sku]
-	if m == nil {
-		m = &sync.Mutex{}
-		s.skus[sku] = m
+	d := s.desks[sku]
+	if d == nil {
+		d = &desk{}
+		s.desks[sku] = d
 	}
-	return m
+	return d
 }

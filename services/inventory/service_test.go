@@ -260,6 +260,28 @@ func TestCancelBeforeCaptureReservesNothing(t *testing.T) {
 	}
 }
 
+// Many runs at once need far fewer writes than changes, and none gets lost.
+func TestChangesOfOneSKUAreWrittenTogether(t *testing.T) {
+	t.Parallel()
+	m := newMemory(map[string]int64{"widget": 1000})
+	d := &desk{}
+	var wg sync.WaitGroup
+	for i := range 500 {
+		wg.Go(func() {
+			err := d.do(t.Context(), m, "widget", func(x Stock) (Stock, bool) { return x.hold(fmt.Sprint(i), 1, 1) })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	x := m.skus["widget"]
+	conserved(t, x)
+	if len(x.Holds) != 500 || d.busy || len(d.queue) != 0 {
+		t.Fatalf("%d holds, busy %v, %d waiting", len(x.Holds), d.busy, len(d.queue))
+	}
+}
+
 func TestManyOrdersForOneSKUNeverOversell(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
