@@ -471,7 +471,7 @@ func TestRoundTripKeepsEveryEvent(t *testing.T) {
 
 // The allocations of a decode are those of the event itself: its context, its
 // extension map and one for each extension value.
-func TestDecodeAllocatesLittle(t *testing.T) {
+func TestDecodeAllocatesLittle(t *testing.T) { //nolint:paralleltest // testing.AllocsPerRun counts the whole process
 	e := sample(t)
 	for source, most := range map[string]float64{"order-service": 8, "https://example.com/orders": 10} {
 		e.SetSource(source)

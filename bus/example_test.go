@@ -90,10 +90,16 @@ func ExampleDecode() {
 }
 
 func ExampleContentID() {
-	a, _ := bus.ContentID(OrderPlaced{Total: 2500, Currency: "EUR"})
-	b, _ := bus.ContentID([]byte(`{ "currency": "EUR", "total": 2.5e3 }`))
+	a, err := bus.ContentID(OrderPlaced{Total: 2500, Currency: "EUR"})
+	if err != nil {
+		panic(err)
+	}
+	b, err := bus.ContentID([]byte(`{ "currency": "EUR", "total": 2.5e3 }`))
+	if err != nil {
+		panic(err)
+	}
 	fmt.Println(a == b)
-	_, err := bus.ContentID([]byte(`{"total":9007199254740993}`))
+	_, err = bus.ContentID([]byte(`{"total":9007199254740993}`))
 	fmt.Println(err)
 	// Output:
 	// true

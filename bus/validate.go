@@ -21,7 +21,7 @@ const (
 )
 
 // attributeHeaders are the binary-mode header names, by attribute.
-var attributeHeaders = [numAttributes]string{
+var attributeHeaders = [numAttributes]string{ //nolint:gochecknoglobals // a table
 	headerPrefix + "specversion",
 	headerPrefix + "id",
 	headerPrefix + "source",

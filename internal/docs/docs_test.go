@@ -97,7 +97,7 @@ func quoted(t *testing.T, doc string) (names []string) {
 func declared(code, name string) bool {
 	owner, member, dotted := strings.Cut(name, ".")
 	if !dotted {
-		return regexp.MustCompile(`(?m)^(\t|func |type |var |const )?` + name + `\b`).MatchString(code) ||
+		return regexp.MustCompile(`(?m)^(\t|func |type |var |const )?`+name+`\b`).MatchString(code) ||
 			regexp.MustCompile(`\) `+name+`\(`).MatchString(code)
 	}
 	method := regexp.MustCompile(`(?m)^func (\(\w+ \*?` + owner + `(\[T\])?\) )?` + member + `[\[(]`)
