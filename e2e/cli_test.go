@@ -55,8 +55,7 @@ func deadLetters(t *testing.T, n int) string {
 	t.Helper()
 	server := bustest.StartServer(t, bustest.ServerConfig{})
 	port := freePort(t)
-	p := start(t, "payment", "serve", "payment", "gateway", "--store", t.TempDir(),
-		"--server", server.URL(), "--http", fmt.Sprintf("127.0.0.1:%d", port))
+	p := start(t, "payment", "serve", "payment", "gateway", "--server", server.URL(), "--http", fmt.Sprintf("127.0.0.1:%d", port))
 	p.ready(localURL(port))
 	conn, err := nats.Connect(server.URL())
 	if err != nil {

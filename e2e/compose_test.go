@@ -55,7 +55,7 @@ func newDeployment(t *testing.T) *deployment {
 			t.Errorf("remove image: %v: %s", err, out)
 		}
 	})
-	d.compose("build")
+	d.compose("build", "topology") // one image for all
 	d.compose("up", "--detach")
 	d.awaitHealthy("nats", "gateway", "payment", "inventory", "order")
 	return d

@@ -115,28 +115,27 @@ func (p *process) kill() {
 	<-p.exited
 }
 
-// stop asks the process to end and returns its exit code and how long it took.
-func (p *process) stop() (code int, took time.Duration) {
-	p.t.Helper()
-	begin := time.Now()
-	p.signal(syscall.SIGTERM)
-	select {
-	case <-p.exited:
-		return p.cmd.ProcessState.ExitCode(), time.Since(begin)
-	case <-time.After(patience):
-		p.t.Fatalf("%s does not stop", p.name)
-		return 0, 0
-	}
-}
-
-// stopCleanly asks the process to end; any exit code but 0 fails the test.
+// stopCleanly asks the process to end and says how long it took; any exit code
+// but 0 fails the test.
 func (p *process) stopCleanly() time.Duration {
 	p.t.Helper()
-	code, took := p.stop()
-	if code != 0 {
-		p.t.Fatalf("%s: exit code %d after SIGTERM, want 0", p.name, code)
+	begin := time.Now()
+	p.signal(syscall.SIGTERM) // a second one would kill it
+	p.endsCleanly()
+	return time.Since(begin)
+}
+
+// endsCleanly waits for the end of the process, with exit code 0.
+func (p *process) endsCleanly() {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+		if p.result != nil {
+			p.t.Fatalf("%s: %v after SIGTERM, want exit code 0", p.name, p.result)
+		}
+	case <-time.After(patience):
+		p.t.Fatalf("%s does not stop", p.name)
 	}
-	return took
 }
 
 // ready waits until the process answers at /readyz. It fails at once when the

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -29,20 +30,20 @@ func newSplit(t testing.TB) *split {
 		gateway: localURL(port) + "/gateway",
 	}
 	start(t, "rest", "serve", "order", "inventory", "gateway", "--server", s.nats,
-		"--store", t.TempDir(), "--http", fmt.Sprintf("127.0.0.1:%d", port)).ready(s.url)
+		"--gateway-books", filepath.Join(t.TempDir(), "books"), "--http", fmt.Sprintf("127.0.0.1:%d", port)).ready(s.url)
 	return s
 }
 
-// payment starts a payment process and returns it with its URL.
-func (s *split) payment(name string, flags ...string) (p *process, url string) {
+// payment starts a payment process and waits until it is ready.
+func (s *split) payment(name string, flags ...string) *process {
 	s.t.Helper()
 	port := freePort(s.t)
-	p = start(s.t, name, append([]string{
+	p := start(s.t, name, append([]string{
 		"serve", "payment", "--server", s.nats, "--gateway-url", s.gateway,
 		"--http", fmt.Sprintf("127.0.0.1:%d", port), "--log-level", "info",
 	}, flags...)...)
 	p.ready(localURL(port))
-	return p, localURL(port)
+	return p
 }
 
 // setGateway tells the payment gateway what is wrong with it.

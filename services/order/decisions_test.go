@@ -17,7 +17,9 @@ func TestDecisions(t *testing.T) {
 		"declined": func(o Order) (Order, []bus.Draft, error) {
 			return onDeclined(o, events.Declined{OrderID: id, Reason: "no funds"})
 		},
-		"refunded": func(o Order) (Order, []bus.Draft, error) { return onRefunded(o, events.Refunded{OrderID: id, Reason: "out of stock: unicorn"}) },
+		"refunded": func(o Order) (Order, []bus.Draft, error) {
+			return onRefunded(o, events.Refunded{OrderID: id, Reason: "out of stock: unicorn"})
+		},
 	}
 	const confirm, cancel = "order.confirmed.v1", "order.cancelled.v1"
 	for _, tt := range []struct {

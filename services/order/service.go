@@ -30,8 +30,8 @@ const lateRecord = time.Second
 
 // Config is what the service may be told.
 type Config struct {
-	// Consumer are settings of the consumer; the service fills in the name,
-	// the source and the metrics. Defaults to the consumer's defaults.
+	// Consumer are settings of the consumer; the service fills in name,
+	// source, metrics and logger. Defaults to the consumer's defaults.
 	Consumer consumer.Config
 	// Logger. Defaults to silence.
 	Logger zerolog.Logger
@@ -69,7 +69,8 @@ func New(b *bus.Bus, cfg Config) (*Service, error) {
 	consumer.Handle(s.registry, events.PaymentDeclined, reaction(s, onDeclined, func(p events.Declined) string { return p.OrderID }))
 	consumer.Handle(s.registry, events.PaymentRefunded, reaction(s, onRefunded, func(p events.Refunded) string { return p.OrderID }))
 
-	cfg.Consumer.Name, cfg.Consumer.Source, cfg.Consumer.Metrics = Name, source, s.metrics
+	cfg.Consumer.Name, cfg.Consumer.Source = Name, source
+	cfg.Consumer.Metrics, cfg.Consumer.Logger = s.metrics, cfg.Logger
 	var err error
 	if s.consumer, err = consumer.New(b, s.registry, cfg.Consumer); err != nil {
 		return nil, fmt.Errorf("order: %w", err)
