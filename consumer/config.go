@@ -62,11 +62,14 @@ type Source struct {
 }
 
 // RetryPolicy says when a failed event is tried again: the delay before attempt n+1 is uniform in
-// [0, min(MaxDelay, BaseDelay * 2^n)], n counting failures from 0 ("full jitter").
+// [0, min(MaxDelay, BaseDelay * 2^n)], n counting failures from 0 ("full
+// jitter"). The last retry of an event complements its earlier ones, so that k
+// retries below MaxDelay always last at least (2^(k-1) - 1) * BaseDelay: with
+// the defaults an event outlives any outage of 3.5 s.
 type RetryPolicy struct {
 	// MaxAttempts counts runs of the handler: 5 attempts are 4 retries. Defaults to 5.
 	MaxAttempts int
-	// BaseDelay. Defaults to 200 ms.
+	// BaseDelay. Defaults to 500 ms.
 	BaseDelay time.Duration
 	// MaxDelay. Defaults to 30 s.
 	MaxDelay time.Duration
@@ -82,7 +85,7 @@ func (c Config) withDefaults() Config {
 	c.Grace = orDefault(c.Grace, 10*time.Second)
 	c.MaxCrashes = orDefault(c.MaxCrashes, 5)
 	c.Retry.MaxAttempts = orDefault(c.Retry.MaxAttempts, 5)
-	c.Retry.BaseDelay = orDefault(c.Retry.BaseDelay, 200*time.Millisecond)
+	c.Retry.BaseDelay = orDefault(c.Retry.BaseDelay, 500*time.Millisecond)
 	c.Retry.MaxDelay = orDefault(c.Retry.MaxDelay, max(30*time.Second, c.Retry.BaseDelay))
 	return c
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +23,6 @@ type Consumer struct {
 	ledger   dedup.Ledger
 	log      zerolog.Logger
 	host     string
-	random   func() float64
 
 	lanes    *lanes
 	flight   *flight
@@ -59,8 +57,8 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 	stopped := make(chan struct{})
 	c := &Consumer{
 		bus: b, registry: r, cfg: cfg, ledger: ledger,
-		log:  cfg.Logger.With().Str(keyConsumer, string(cfg.Name)).Logger(),
-		host: hostname(), random: rand.Float64,
+		log:   cfg.Logger.With().Str(keyConsumer, string(cfg.Name)).Logger(),
+		host:  hostname(),
 		lanes: newLanes(), flight: newFlight(), slots: newSlots(cfg.Concurrency, stopped),
 		suspects: newSuspects(), budget: newBudget(cfg.InFlight), stopped: stopped, idle: make(chan *delivery),
 		health: &health{fade: max(2*cfg.Lease, minFade)},

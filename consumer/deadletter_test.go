@@ -307,10 +307,9 @@ func TestB67_poison_does_not_block_what_is_behind_it(t *testing.T) {
 	s := newSystem(t)
 	cfg := config()
 	cfg.Concurrency = 1
-	cfg.Retry.BaseDelay, cfg.Retry.MaxDelay = time.Second, time.Second
+	cfg.Retry.BaseDelay, cfg.Retry.MaxDelay = 2*time.Second, 2*time.Second
 	var runs tally
 	p := s.prepare(cfg, poisoned(&runs, new(atomic.Bool)), nil)
-	consumer.SetRandom(p.Consumer, 0.9)
 	s.publish(draft("bad"))
 	events := s.publishN(100)
 	p.run()

@@ -1,7 +1,10 @@
 package consumer
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/farandole/farandole/bus"
@@ -23,7 +26,7 @@ type verdict struct {
 }
 
 // decide says what becomes of an event after its failures-th failure in a row
-// (counted from 1). random is uniform in [0, 1). It is pure: the table in
+// (counted from 1). random is uniform in [0, 1] over events, see [draw]. It is pure: the table in
 // decide_test.go is its specification.
 func decide(err error, failures int, p RetryPolicy, random float64) verdict {
 	var wish *outcomeError
@@ -56,4 +59,20 @@ func backoff(p RetryPolicy, n int, random float64) time.Duration {
 		ceiling = p.BaseDelay << n
 	}
 	return time.Duration(random * float64(ceiling))
+}
+
+// draw is an event's place in its jitter intervals, uniform over events and
+// the same on every replica: u for all its retries but the last, 1-u for that.
+// Each delay on its own is full jitter, so events that failed together do not
+// come back together; but an event that drew short delays draws a long last
+// one. The attempts of k retries thus always last at least (2^(k-1) - 1) times
+// the base delay (below the cap): independent draws would now and then spend
+// them all within a moment of an outage.
+func draw(key bus.EventKey, replay, failures int, p RetryPolicy) float64 {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", key, replay))
+	u := float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53)
+	if failures == p.MaxAttempts-1 {
+		return 1 - u
+	}
+	return u
 }

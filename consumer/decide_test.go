@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -104,5 +105,35 @@ func TestB35_delays_spread_over_the_whole_interval_at_the_cap(t *testing.T) {
 		if n < 50 {
 			t.Errorf("%d of 1,000 delays fall in tenth %d of the interval, want about 100", n, i)
 		}
+	}
+}
+
+// An event's draws are uniform for each retry, and together never short.
+func TestDrawsLastLongEnough(t *testing.T) {
+	t.Parallel()
+	p := RetryPolicy{MaxAttempts: 5, BaseDelay: 500 * time.Millisecond, MaxDelay: 5 * time.Second}
+	const events = 2000
+	var buckets [5][10]int // by retry, by tenth of the interval
+	for i := range events {
+		key := bus.KeyOf("/test", strconv.Itoa(i))
+		var lasted time.Duration
+		for failures := 1; failures < p.MaxAttempts; failures++ {
+			u := draw(key, 0, failures, p)
+			buckets[failures][min(int(u*10), 9)]++
+			lasted += decide(errors.New("down"), failures, p, u).delay
+		}
+		if least := 3500 * time.Millisecond; lasted < least {
+			t.Fatalf("all attempts of %s are spent in %v, want at least %v", key, lasted, least)
+		}
+	}
+	for failures := 1; failures < p.MaxAttempts; failures++ {
+		for tenth, n := range buckets[failures] {
+			if n < events/10*7/10 || n > events/10*13/10 {
+				t.Errorf("retry %d: %d of %d draws in tenth %d of the interval", failures, n, events, tenth)
+			}
+		}
+	}
+	if draw("a", 0, 1, p) == draw("a", 1, 1, p) {
+		t.Error("a replay draws the same delays again")
 	}
 }

@@ -14,6 +14,3 @@ func Lanes(c *Consumer) int {
 	defer c.lanes.mu.Unlock()
 	return len(c.lanes.byKey)
 }
-
-// SetRandom fixes the jitter of c, which does not run yet.
-func SetRandom(c *Consumer, random float64) { c.random = func() float64 { return random } }

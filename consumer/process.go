@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -108,7 +109,7 @@ func (c *Consumer) fail(ctx context.Context, d *delivery, claim *dedup.Claim, er
 		return c.release(durable, d, claim, nil, Released, 0)
 	}
 	attempt := c.attempt(claim, err)
-	v := decide(err, claim.Failures+1, c.cfg.Retry, c.random())
+	v := decide(err, attempt.Number, c.cfg.Retry, draw(d.key, d.redrive.Replay, attempt.Number, c.cfg.Retry))
 	if v.action == park {
 		return c.park(durable, d, claim, &attempt, v.reason)
 	}
@@ -162,7 +163,7 @@ func (c *Consumer) incomplete(ctx context.Context, d *delivery, claim *dedup.Cla
 func (c *Consumer) failClosed(ctx context.Context, d *delivery, claim *dedup.Claim, part string, err error) fate {
 	c.health.set(part, err)
 	c.eventLog(d, c.log.Error()).Err(err).Str("part", part).Msg("event given back")
-	delay := time.Duration((0.5 + c.random()) * float64(closedRetry))
+	delay := time.Duration((0.5 + rand.Float64()) * float64(closedRetry)) //nolint:gosec // jitter
 	if claim == nil {
 		return c.giveBack(d, Released, delay)
 	}
