@@ -27,9 +27,13 @@ type errand struct {
 	done   chan error
 }
 
-// do applies change durably. It does not end with ctx: what is under way is
+// do applies change durably. It does not begin after ctx's end, for this run
+// may have been overtaken; but what is under way does not end with ctx: it is
 // bounded by the store's own timeouts, and others may depend on it.
 func (d *desk) do(ctx context.Context, st store, sku string, change func(Stock) (Stock, bool)) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	e := &errand{change: change, lead: make(chan struct{}, 1), done: make(chan error, 1)}
 	d.mu.Lock()
 	d.queue = append(d.queue, e)

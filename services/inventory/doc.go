@@ -10,7 +10,10 @@
 // KV bucket has no transaction over several keys, so the steps are made to
 // converge instead: the order's document decides, what a SKU's document holds
 // for an order is put there and taken away by name, and every handler can run
-// again from any point at which an earlier run stopped.
+// again from any point at which an earlier run stopped. The one thing
+// that no rerun comes back for is what a run that was stalled, and overtaken by
+// another replica, holds with its last write before it is stopped: that is
+// given back when a replica starts.
 //
 // Conservation: of each SKU, initial = available + held + reserved, always.
 package inventory

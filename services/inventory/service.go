@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -71,7 +70,10 @@ func (s *Service) Registry() *consumer.Registry { return s.registry }
 // Stats returns the consumer's counts.
 func (s *Service) Stats() consumer.Stats { return s.consumer.Stats() }
 
-// Run opens the store, seeds the stock, and consumes until ctx ends.
+// Run opens the store, seeds the stock, gives back what was held in vain, and
+// consumes until ctx ends. It returns an error matching [bus.ErrNoStream] or
+// [bus.ErrUnavailable] when the store cannot be opened or read, and the errors
+// of [consumer.Consumer.Run]. It can be called once.
 func (s *Service) Run(ctx context.Context) error {
 	st, err := openStore(ctx, s.bus)
 	if err != nil {
@@ -79,6 +81,9 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	if err := seed(ctx, st, s.cfg.Stock); err != nil {
 		return fmt.Errorf("inventory: seed: %w", err)
+	}
+	if err := s.sweep(ctx, st); err != nil {
+		return fmt.Errorf("inventory: sweep: %w", err)
 	}
 	s.use(st)
 	return s.consumer.Run(ctx)
@@ -128,16 +133,9 @@ func (s *Service) captured(ctx context.Context, e bus.Event, p events.Captured) 
 		next, drafts := onCaptured(o, short)
 		return next, revision, drafts, nil
 	}, func(ctx context.Context, st store, o Order) error {
-		before := o.Run // whatever overtaken runs hold
-		if o.Status == Rejected || o.Status == Released {
-			before = anyRun
-		}
-		return s.each(ctx, st, p.Items, func(x Stock) (Stock, bool) { return x.release(o.ID, before) })
+		return s.each(ctx, st, p.Items, func(x Stock) (Stock, bool) { return x.release(o.ID, o.vain()) })
 	})
 }
-
-// anyRun is later than every run.
-const anyRun = math.MaxUint64
 
 // confirmed lets the items of a confirmed order leave the stock.
 func (s *Service) confirmed(ctx context.Context, e bus.Event, p events.Confirmed) (consumer.Step, error) {
@@ -160,7 +158,7 @@ func (s *Service) cancelRequested(ctx context.Context, e bus.Event, p events.Can
 		if o.Status != Released {
 			return nil
 		}
-		return s.each(ctx, st, o.Items, func(x Stock) (Stock, bool) { return x.release(o.ID, anyRun) })
+		return s.each(ctx, st, o.Items, func(x Stock) (Stock, bool) { return x.release(o.ID, o.vain()) })
 	})
 }
 

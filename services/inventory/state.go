@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"maps"
+	"math"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/services/events"
@@ -30,6 +31,16 @@ type Order struct {
 	// with which it began, so a later run has a higher one.
 	Run   uint64       `json:"run,omitempty"`
 	Steps events.Steps `json:"steps,omitempty"`
+}
+
+// vain is the run before which all that runs hold for the order is held in
+// vain: every run's once nothing will be reserved, that of those who were
+// overtaken once one has decided, and nobody's before.
+func (o Order) vain() uint64 {
+	if o.Status == Rejected || o.Status == Released {
+		return math.MaxUint64
+	}
+	return o.Run
 }
 
 // Stock is the document under "sku-<sku>", in pieces:

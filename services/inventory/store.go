@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/farandole/farandole/bus"
@@ -69,13 +71,14 @@ func (s *kvStore) putStock(ctx context.Context, x Stock, revision uint64) error 
 }
 
 func (s *kvStore) allStock(ctx context.Context) (all []Stock, err error) {
+	latest := map[string]Stock{} // one that is written meanwhile is seen again
 	err = s.skus.Each(ctx, func(token string, x Stock, _ uint64) error {
 		if strings.HasPrefix(token, skuPrefix) {
-			all = append(all, x)
+			latest[token] = x
 		}
 		return nil
 	})
-	return all, err
+	return slices.Collect(maps.Values(latest)), err
 }
 
 // seed writes the initial stock of every SKU that is not there yet.

@@ -24,6 +24,7 @@ func (s *Service) place(ctx context.Context, wanted Order) error {
 	if err != nil {
 		return err
 	}
+	wanted.Updated = now()
 	o, revision := wanted, uint64(0)
 	for {
 		revision, err = st.Put(ctx, o.key(), o, revision)
@@ -66,6 +67,7 @@ func (s *Service) cancel(ctx context.Context, id bus.Key) error {
 			return err
 		}
 		if next.Status != o.Status {
+			next.Updated = now()
 			revision, err = st.Put(ctx, id, next, revision)
 			if errors.Is(err, bus.ErrConflict) && ctx.Err() == nil {
 				continue
@@ -183,7 +185,8 @@ func (s *Service) catchUp(ctx context.Context, st store) {
 }
 
 // announceAll announces all that is unannounced. The orders that other
-// requests are just announcing are among them; that is harmless.
+// requests are just announcing are among them; that is harmless. An unreadable
+// record holds up no other order.
 func (s *Service) announceAll(ctx context.Context, st store) error {
 	var behind []Order
 	err := st.Each(ctx, func(_ string, o Order, _ uint64) error {
@@ -192,10 +195,7 @@ func (s *Service) announceAll(ctx context.Context, st store) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	var errs []error
+	errs := []error{err}
 	for _, seen := range behind {
 		o, revision, err := st.Get(ctx, seen.key())
 		if err == nil && o.Status != "" {

@@ -31,6 +31,7 @@ type view struct {
 	Total      int64         `json:"total"` // minor units
 	Items      []events.Item `json:"items"`
 	Reason     string        `json:"reason,omitempty"`
+	Updated    time.Time     `json:"updated"` // when the status last changed
 }
 
 func (s *Service) routes() http.Handler {
@@ -77,7 +78,7 @@ func (s *Service) getOrder(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, bus.ContentTypeJSON, view{
-		OrderID: o.ID, Status: o.Status, CustomerID: o.CustomerID, Currency: o.Currency, Total: o.Total, Items: o.Items, Reason: o.Reason,
+		OrderID: o.ID, Status: o.Status, CustomerID: o.CustomerID, Currency: o.Currency, Total: o.Total, Items: o.Items, Reason: o.Reason, Updated: o.Updated,
 	})
 }
 

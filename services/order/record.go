@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"strings"
+	"time"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/services/events"
@@ -31,6 +32,7 @@ const (
 //	  "order_id": "ord-…", "status": "confirmed", "reason": "",
 //	  "customer_id": "alice", "currency": "EUR", "total": 5000,
 //	  "items": [{"sku": "widget", "quantity": 2}],
+//	  "updated": "2026-01-02T15:04:05Z",
 //	  "request": "…", "announced": true, "cancel_announced": false,
 //	  "steps": {…}
 //	}
@@ -43,6 +45,9 @@ type Order struct {
 	Items      []events.Item `json:"items"`
 	// Reason is why the order is cancelled, for people.
 	Reason string `json:"reason"`
+	// Updated is when the status last changed, for people: by the clock of
+	// whichever process changed it.
+	Updated time.Time `json:"updated"`
 	// Request identifies the content of the request that placed the order.
 	Request string `json:"request"`
 	// Announced says that order.placed is known to be stored.

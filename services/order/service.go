@@ -139,6 +139,9 @@ func (s *Service) store() (store, error) {
 	return st, nil
 }
 
+// now is the time as records have it.
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
 // reaction makes a handler of a decision. The new state and what follows from
 // the event are written together, so a run that stops after the write is
 // repeated by the next one. A record that somebody else wrote meanwhile is
@@ -170,6 +173,7 @@ func reaction[T any](s *Service, decide func(o Order, p T) (Order, []bus.Draft, 
 			case next.Status == o.Status:
 				return consumer.Step{}, consumer.Skip
 			}
+			next.Updated = now()
 			next.Announced = true // else nobody would know of the order
 			next.Steps = next.Steps.With(e, drafts)
 			_, err = st.Put(ctx, id, next, revision)
