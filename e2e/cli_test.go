@@ -62,7 +62,7 @@ func deadLetters(t *testing.T, n int) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(n)) // or it gives up on a busy machine
 	if err != nil {
 		t.Fatal(err)
 	}

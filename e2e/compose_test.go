@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -17,6 +18,7 @@ import (
 // deployment is docker-compose.yml, running under a name and ports of its own.
 type deployment struct {
 	shop
+	payment string // URL of its fault switch
 	t       *testing.T
 	command []string // the Compose tool with the project's name
 	env     []string
@@ -29,11 +31,13 @@ func newDeployment(t *testing.T) *deployment {
 	needDocker(t)
 	project := fmt.Sprintf("farandole-e2e-%d", os.Getpid())
 	image := "farandole:e2e-" + fmt.Sprint(os.Getpid())
-	port := freePort(t)
+	port, paymentPort := freePort(t), freePort(t)
 	d := &deployment{
-		shop: shop{url: localURL(port)},
-		t:    t,
-		env:  append(environment(), "FARANDOLE_IMAGE="+image, fmt.Sprintf("ORDER_PORT=%d", port)),
+		shop:    shop{url: localURL(port)},
+		payment: localURL(paymentPort),
+		t:       t,
+		env: append(environment(), "FARANDOLE_IMAGE="+image, fmt.Sprintf("ORDER_PORT=%d", port),
+			fmt.Sprintf("PAYMENT_PORT=%d", paymentPort)),
 	}
 	// The plugin where it is, else the older program.
 	d.command = []string{"docker", "compose"}
@@ -171,14 +175,14 @@ func (d *deployment) syncsEveryWrite(t *testing.T) {
 }
 
 // No container of ours can write to its root file system or is root, and only
-// the order service can be reached, from this machine.
+// order and payment can be reached, from this machine.
 func (d *deployment) hardened(t *testing.T) {
 	for _, service := range []string{"order", "payment", "inventory", "gateway"} {
 		out, err := docker(t.Context(), "inspect", "--format",
 			"{{.HostConfig.ReadonlyRootfs}} {{.Config.User}} {{range $p, $b := .HostConfig.PortBindings}}{{range $b}}{{.HostIp}}{{end}}{{end}}",
 			d.container(service))
 		want := "true 65532:65532"
-		if service == "order" {
+		if service == "order" || service == "payment" {
 			want += " 127.0.0.1"
 		}
 		if err != nil || strings.TrimSpace(out) != want {
@@ -200,19 +204,14 @@ func (d *deployment) deadLetter(t *testing.T) {
 		letter = l.Entries[0].ID
 		return nil
 	})
-	d.inside(httpRequest("PUT", "payment", "/faults", `{"poison":false}`))
+	if _, err := do(t.Context(), http.MethodPut, d.payment+"/faults", nil, []byte(`{"poison":false}`)); err != nil {
+		t.Fatal(err)
+	}
 	d.cli("dlq", "replay", letter)
 	d.awaitStatus(t, confirmed, id)
 	if l := listLetters(t, d.cli("dlq", "list", "--json")); l.Total != 0 {
 		t.Errorf("dead letters after the replay: %+v", l)
 	}
-}
-
-// httpRequest is a script that sends a request with netcat: the tools of a
-// small image cannot PUT.
-func httpRequest(method, host, path, body string) string {
-	return fmt.Sprintf(`printf '%%s %%s HTTP/1.0\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %%s\r\n\r\n%%s' `+
-		`%s %s %d '%s' | nc -w 5 %s 8080 | grep -q '^HTTP/1.[01] 20'`, host, method, path, len(body), body, host)
 }
 
 // Payment is killed in the middle of orders and comes back later: all end.
