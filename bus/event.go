@@ -13,7 +13,7 @@ import (
 // Event is a CloudEvent 1.0, the model of cloudevents/sdk-go.
 type Event = event.Event
 
-// Extension attributes that Farandole gives a meaning (DESIGN.md, vocabulary).
+// Extension attributes that Farandole gives a meaning (docs/contract.md).
 const (
 	// ExtCorrelation names the saga.
 	ExtCorrelation = "correlationid"

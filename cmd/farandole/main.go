@@ -1,5 +1,5 @@
 // Command farandole runs, feeds, inspects and proves a Farandole system. See
-// "farandole --help"; the outside contract is in DESIGN.md.
+// "farandole --help"; the outside contract is in docs/contract.md.
 package main
 
 import (

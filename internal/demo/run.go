@@ -59,7 +59,7 @@ func (c Config) validate() error {
 	}
 }
 
-// Run runs a whole system in this process with everything that DESIGN.md says
+// Run runs a whole system in this process with everything that docs/contract.md says
 // of the demo, and audits it. What is wrong with the system is in the report's
 // audit; the error says why there is no report: a setting ([ErrConfig]), a part
 // that could not be started or died, or ctx. Nothing runs or is left on disk

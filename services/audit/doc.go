@@ -4,8 +4,8 @@
 // [Collect] reads the evidence where it is: the payment gateway's books, the
 // services' records, the event stream and the dead letters. [Check] is pure
 // and holds it against the invariants. [Run] does both. The auditor shares no
-// code with the services it audits: it knows the outside contract (DESIGN.md,
-// section 8) and reads plain JSON.
+// code with the services it audits: it knows the outside contract
+// (docs/contract.md) and reads plain JSON.
 //
 // The system must be at rest: nothing in flight, nobody placing orders.
 // Otherwise the parts of the evidence are from different moments and do not

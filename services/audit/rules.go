@@ -1,6 +1,6 @@
 package audit
 
-// Event types of the demo system (DESIGN.md, section 8).
+// Event types of the demo system (docs/contract.md).
 const (
 	placed          = "order.placed.v1"
 	cancelRequested = "order.cancel_requested.v1"
