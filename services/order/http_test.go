@@ -251,8 +251,9 @@ func TestUnannouncedOrders(t *testing.T) {
 			p := s.start(config(), func(st store) store {
 				return &faultyStore{store: st, after: times(1, func(o Order) bool { return !o.Announced })}
 			})
+			// The request ends between record and announcement. Whether the order is
+			// still unannounced now cannot be asked: the service looks for such orders itself.
 			isProblem(t, "fault", p.call(http.MethodPost, "/orders", key("k"), twoWidgets), http.StatusServiceUnavailable)
-			s.none("order.placed.v1", idOf("k"))
 			heal(s, p)
 			bustest.Eventually(t, soon, func() bool { return len(s.emitted("order.placed.v1", idOf("k"))) == 1 })
 		})
