@@ -2,6 +2,9 @@ package bus
 
 import "time"
 
+// MaxErrorText is how many bytes of an error's text an [Attempt] keeps.
+const MaxErrorText = 1024
+
 // Attempt is one failed try to handle an event, as ledgers keep it and dead
 // letters tell it.
 type Attempt struct {
@@ -12,7 +15,7 @@ type Attempt struct {
 	// Class is a short stable name of the kind of error: the Go type of the
 	// innermost error, or one that the handler chose.
 	Class string `json:"class"`
-	// Error is the text, cut to 1 KiB.
+	// Error is the text, cut to [MaxErrorText].
 	Error string `json:"error"`
 	// Reason is a dead-letter reason when this attempt was the last allowed
 	// one ("permanent"), else empty.

@@ -93,6 +93,13 @@ func hostname() string {
 	return name
 }
 
+// eventLog names the event. Its attributes are logged as they came, percent-
+// encoded; a structured or undecodable message has none in its headers.
 func (c *Consumer) eventLog(d *delivery, l *zerolog.Event) *zerolog.Event {
+	for key, header := range map[string]string{keyEventID: "ce-id", keyEventType: "ce-type", keyCorrelation: "ce-" + bus.ExtCorrelation} {
+		if v := d.msg.Header[header]; len(v) > 0 {
+			l = l.Str(key, v[0])
+		}
+	}
 	return l.Str(keyEventKey, string(d.key)).Str(keySubject, d.msg.Subject).Uint64("sequence", d.sequence)
 }

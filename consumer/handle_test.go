@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -85,21 +84,6 @@ type wrapsNoOne struct{}
 
 func (*wrapsNoOne) Error() string   { return "no one" }
 func (*wrapsNoOne) Unwrap() []error { return nil }
-
-func TestCutKeepsRunesWhole(t *testing.T) {
-	t.Parallel()
-	for _, s := range []string{"", "abc", "äöü", "a😀b", strings.Repeat("é", 1000), "\xff\xff\xff\xff", "a\x80\x80\x80"} {
-		for n := range 12 {
-			got := cut(s, n)
-			if len(got) > n || !strings.HasPrefix(s, got) {
-				t.Errorf("cut(%q, %d) = %q", s, n, got)
-			}
-			if utf8.ValidString(s) && !utf8.ValidString(got) {
-				t.Errorf("cut(%q, %d) = %q: a rune is broken", s, n, got)
-			}
-		}
-	}
-}
 
 // TestPayloadSizeIsWhatTheServerCounts compares with the client's own encoding.
 func TestPayloadSizeIsWhatTheServerCounts(t *testing.T) {

@@ -85,11 +85,7 @@ func (c *Consumer) heartbeat(ctx context.Context) {
 		case now := <-tick.C:
 			for _, d := range c.flight.due(now, period) {
 				// Each in its own goroutine: one slow renewal must not cost the others their lease.
-				renewals.Add(1)
-				go func() {
-					defer renewals.Done()
-					c.renew(ctx, d, now)
-				}()
+				renewals.Go(func() { c.renew(ctx, d, now) })
 			}
 			c.lanes.sweep(now)
 			c.watchRetries()

@@ -177,7 +177,7 @@ func (c *Consumer) release(ctx context.Context, d *delivery, claim *dedup.Claim,
 			return c.lost(d, err)
 		}
 		c.health.set("ledger", err)
-		c.eventLog(d, c.log.Error()).Err(err).Msg("claim not released, the event waits for the end of its lease")
+		c.eventLog(d, c.log.Error()).Err(err).Msg("claim not released, other workers wait for the end of its lease")
 	}
 	return c.giveBack(d, o, delay)
 }

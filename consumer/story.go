@@ -6,15 +6,12 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/internal/text"
 )
-
-// maxErrorText bounds an error's text in ledgers and dead letters.
-const maxErrorText = 1024
 
 // attempt tells a failure for the ledger.
 func (c *Consumer) attempt(claim *dedup.Claim, err error) bus.Attempt {
@@ -22,7 +19,7 @@ func (c *Consumer) attempt(claim *dedup.Claim, err error) bus.Attempt {
 		Number: claim.Failures + 1,
 		At:     time.Now().UTC(),
 		Class:  classOf(err),
-		Error:  cut(err.Error(), maxErrorText),
+		Error:  text.Cut(err.Error(), bus.MaxErrorText),
 		Host:   c.host,
 	}
 }
@@ -70,17 +67,6 @@ func classOf(err error) string {
 		return "error"
 	}
 	return name
-}
-
-// cut shortens s to at most n bytes, at a rune's boundary.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }
 
 func lastOf(attempts []bus.Attempt) bus.Attempt {

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/internal/text"
 )
 
 // state is where an event stands on its consumer. The empty state is an event
@@ -43,9 +43,6 @@ type record struct {
 // keepAttempts is how many attempts a mark keeps: the first and the latest ones.
 const keepAttempts = 10
 
-// maxErrorText is how many bytes of an attempt's error text a mark keeps.
-const maxErrorText = 1024
-
 func (r record) lease() time.Duration { return time.Duration(r.LeaseMS) * time.Millisecond }
 
 // claimed returns the record of a claim that follows r. A replay newer than r
@@ -71,7 +68,7 @@ func (r record) failed(failure *bus.Attempt) record {
 		return r
 	}
 	a := *failure
-	a.Error = cut(a.Error, maxErrorText)
+	a.Error = text.Cut(a.Error, bus.MaxErrorText)
 	if r.First == nil {
 		r.First = &a
 	}
@@ -129,15 +126,4 @@ func decodeRecord(data []byte) (record, error) {
 		return r, nil
 	}
 	return record{}, fmt.Errorf("%w: state %q", ErrBadMark, r.State)
-}
-
-// cut shortens s to at most n bytes, not inside a rune.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -64,18 +62,6 @@ func TestRecord_failed_copies(t *testing.T) {
 	for i, got := range []record{base, a, b} {
 		if len(got.Attempts) != keepAttempts || got.Attempts[keepAttempts-1].Error != []string{"base", "a", "b"}[i] {
 			t.Errorf("record %d ends with %q after %d attempts", i, got.Attempts[len(got.Attempts)-1].Error, len(got.Attempts))
-		}
-	}
-}
-
-func TestCut(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		in   string
-		want int
-	}{{"", 0}, {"abc", 3}, {strings.Repeat("x", 11), 10}, {strings.Repeat("é", 6), 10}, {"x" + strings.Repeat("é", 6), 9}, {strings.Repeat("\xbf", 20), 0}} {
-		if got := cut(tt.in, 10); len(got) != tt.want || utf8.ValidString(tt.in) != utf8.ValidString(got) && got != "" {
-			t.Errorf("cut(%q) is %q, want %d bytes", tt.in, got, tt.want)
 		}
 	}
 }
