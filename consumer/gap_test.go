@@ -48,8 +48,8 @@ func (l *tapped) Complete(ctx context.Context, c *dedup.Claim, out []*nats.Msg) 
 	return do()
 }
 
-func (l *tapped) Release(ctx context.Context, c *dedup.Claim, failure *bus.Attempt) error {
-	do := func() error { return l.Ledger.Release(ctx, c, failure) }
+func (l *tapped) Release(ctx context.Context, c *dedup.Claim, failure *bus.Attempt, later *nats.Msg) error {
+	do := func() error { return l.Ledger.Release(ctx, c, failure, later) }
 	if l.onRelease != nil {
 		return l.onRelease(do)
 	}

@@ -44,7 +44,7 @@ func (c *Consumer) decode(d *delivery) (bus.Event, error) {
 }
 
 func (d *delivery) request(cfg Config) dedup.Request {
-	return dedup.Request{Consumer: cfg.Name, Key: d.key, Replay: d.redrive.Replay, Lease: cfg.Lease}
+	return dedup.Request{Consumer: cfg.Name, Key: d.key, Replay: d.redrive.Replay, Redelivered: d.redelivered, Lease: cfg.Lease}
 }
 
 func (d *delivery) origin() dlq.Origin {

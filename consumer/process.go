@@ -33,7 +33,7 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 	if !ok {
 		return c.giveBack(d, Released, 0) // shutting down
 	}
-	defer slot.release()
+	defer func() { slot.release() }()
 
 	if !c.suspects.enter(d) { // a suspect of a crash runs: nothing is claimed beside it
 		return c.giveBack(d, Released, suspectRetry)
@@ -48,29 +48,42 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 	}
 	c.suspects.admit(d, c.cfg.Lease/3)
 
-	var step Step
-	if err == nil {
-		step, err = c.handle(ctx, d, claim, event) // 3. handle
-	}
-	slot.release()
-	skipped := errors.Is(err, Skip)
-	if skipped {
-		step, err = Step{}, nil
-	}
-	var out []*nats.Msg
-	if err == nil {
-		out, err = c.seal(event, step)
-	}
-	if err != nil {
-		return c.fail(ctx, d, claim, err)
-	}
+	for runs := 1; ; runs++ {
+		var step Step
+		if err == nil {
+			step, err = c.handle(ctx, d, claim, event) // 3. handle
+		}
+		slot.release()
+		skipped := errors.Is(err, Skip)
+		if skipped {
+			step, err = Step{}, nil
+		}
+		var out []*nats.Msg
+		if err == nil {
+			out, err = c.seal(event, step)
+		}
+		if err != nil {
+			return c.fail(ctx, d, claim, err)
+		}
 
-	if err := c.ledger.Complete(durable, claim, out); err != nil { // 4. complete
-		return c.incomplete(durable, d, claim, err)
+		err = c.ledger.Complete(durable, claim, out) // 4. complete
+		if errors.Is(err, dedup.ErrStale) && runs < maxRuns {
+			if slot, ok = c.slots.acquire(); ok {
+				err = nil
+				continue // on the state that is there now
+			}
+		}
+		if err != nil {
+			return c.incomplete(durable, d, claim, err)
+		}
+		c.health.clear("publish")
+		return c.ack(d, handledOr(skipped)) // 5. ack
 	}
-	c.health.clear("publish")
-	return c.ack(d, handledOr(skipped)) // 5. ack
 }
+
+// maxRuns is how often a handler runs in a row whose state is changed by
+// others each time; then it makes room for other events.
+const maxRuns = 16
 
 // turnAway settles a delivery whose handler must not run, or not now.
 func (c *Consumer) turnAway(ctx context.Context, d *delivery, claim *dedup.Claim) (fate, bool) {
@@ -130,8 +143,8 @@ func (c *Consumer) park(ctx context.Context, d *delivery, claim *dedup.Claim, fi
 	if err == nil {
 		err = c.ledger.Park(ctx, claim, final, letter)
 	}
-	if errors.Is(err, dedup.ErrLeaseLost) {
-		return c.lost(d, err)
+	if f, over := c.outrun(d, err); over {
+		return f
 	}
 	if err != nil {
 		c.health.set("dlq", err)
@@ -148,9 +161,12 @@ func (c *Consumer) park(ctx context.Context, d *delivery, claim *dedup.Claim, fi
 
 // incomplete handles a step that could not be made durable.
 func (c *Consumer) incomplete(ctx context.Context, d *delivery, claim *dedup.Claim, err error) fate {
+	if f, over := c.outrun(d, err); over {
+		return f
+	}
 	switch {
-	case errors.Is(err, dedup.ErrLeaseLost):
-		return c.lost(d, err)
+	case errors.Is(err, dedup.ErrStale):
+		return c.release(ctx, d, claim, nil, Released, staleRetry)
 	case errors.Is(err, bus.ErrTooLarge), errors.Is(err, bus.ErrInvalidEvent):
 		return c.fail(ctx, d, claim, Permanent(err)) // what it emits can never be stored
 	default:
@@ -172,9 +188,9 @@ func (c *Consumer) failClosed(ctx context.Context, d *delivery, claim *dedup.Cla
 
 // release writes the claim's end to the ledger and gives the message back.
 func (c *Consumer) release(ctx context.Context, d *delivery, claim *dedup.Claim, failure *bus.Attempt, o Outcome, delay time.Duration) fate {
-	if err := c.ledger.Release(ctx, claim, failure); err != nil {
-		if errors.Is(err, dedup.ErrLeaseLost) {
-			return c.lost(d, err)
+	if err := c.ledger.Release(ctx, claim, failure, nil); err != nil {
+		if f, over := c.outrun(d, err); over {
+			return f
 		}
 		c.health.set("ledger", err)
 		c.eventLog(d, c.log.Error()).Err(err).Msg("claim not released, other workers wait for the end of its lease")
@@ -182,11 +198,18 @@ func (c *Consumer) release(ctx context.Context, d *delivery, claim *dedup.Claim,
 	return c.giveBack(d, o, delay)
 }
 
-// lost ends the journey of a worker that was overtaken: the event is another
-// worker's, the message must not be settled from here.
-func (c *Consumer) lost(d *delivery, err error) fate {
-	c.eventLog(d, c.log.Warn()).Err(err).Msg("lease lost, left to its new owner")
-	return fate{outcome: Lost, again: c.cfg.Lease}
+// outrun ends the journey of a worker that was overtaken. The event is another
+// worker's, and the message must not be settled from here; unless the other
+// has brought the event to its end, which makes this copy a duplicate.
+func (c *Consumer) outrun(d *delivery, err error) (fate, bool) {
+	switch {
+	case errors.Is(err, dedup.ErrSettled):
+		return c.ack(d, Duplicate), true
+	case errors.Is(err, dedup.ErrLeaseLost):
+		c.eventLog(d, c.log.Warn()).Err(err).Msg("lease lost, left to its new owner")
+		return fate{outcome: Lost, again: c.cfg.Lease}, true
+	}
+	return fate{}, false
 }
 
 func (c *Consumer) giveBack(d *delivery, o Outcome, delay time.Duration) fate {

@@ -7,6 +7,14 @@ var (
 	// when the claim has ended already with another outcome, or when it was
 	// never held. The caller must not settle the message in any way.
 	ErrLeaseLost = errors.New("dedup: lease lost")
+	// ErrSettled is returned to a worker that ran an event without a claim,
+	// when the event has taken effect or was dead-lettered meanwhile. Nothing
+	// was stored: the caller acknowledges its copy.
+	ErrSettled = errors.New("dedup: settled elsewhere")
+	// ErrStale is returned by Complete when a document that the step is based
+	// on was written by another step meanwhile. Nothing was stored and the
+	// claim is still held: the handler runs again, on what is there now.
+	ErrStale = errors.New("dedup: state has changed")
 	// ErrConfig is returned when a configuration or a request cannot keep its
 	// promise: a retention shorter than the retries it has to cover, a
 	// lifetime below the one second that servers can keep.

@@ -15,7 +15,9 @@ import (
 // effect. All methods are safe for concurrent use, and each is one durable
 // step: an error means that nothing is known to be recorded, and doing it
 // again is safe. An error matching [ErrLeaseLost] means that another worker
-// owns the event now: the caller must not settle the message in any way.
+// owns the event now: the caller must not settle the message in any way. One
+// matching [ErrSettled] means that the event has come to its end elsewhere:
+// the caller acknowledges the message, as if the claim had been answered Done.
 type Ledger interface {
 	// Claim takes an event for this worker, or says why not ([Claim.Status]).
 	Claim(ctx context.Context, r Request) (*Claim, error)
@@ -24,8 +26,9 @@ type Ledger interface {
 	// Complete makes the outgoing messages and the done mark durable.
 	Complete(ctx context.Context, c *Claim, out []*nats.Msg) error
 	// Release gives the event back. With a failure the attempt is recorded;
-	// with nil it is not spent.
-	Release(ctx context.Context, c *Claim, failure *bus.Attempt) error
+	// with nil it is not spent. later, if not nil, is a message that will bring
+	// the event back: it becomes durable before the mark, or with it.
+	Release(ctx context.Context, c *Claim, failure *bus.Attempt, later *nats.Msg) error
 	// Park makes the dead letter and the parked mark durable, in this order.
 	// The failure that led here joins the mark's history; nil if it is there already.
 	Park(ctx context.Context, c *Claim, failure *bus.Attempt, letter *nats.Msg) error
@@ -39,6 +42,10 @@ type Request struct {
 	// dead letters. A parked event is claimable by a replay newer than the
 	// one it was parked by, with fresh attempts.
 	Replay int
+	// Redelivered says that the message was handed out before, so that there
+	// may be something to know of it. A ledger that works without claims looks
+	// only then.
+	Redelivered bool
 	// Lease is how long the claim holds without an Extend. At least one second.
 	Lease time.Duration
 }

@@ -32,7 +32,7 @@ func TestKV_outage(t *testing.T) {
 	if err := l.Complete(t.Context(), c, nil); !errors.Is(err, bus.ErrUnavailable) {
 		t.Fatalf("complete: got %v, want ErrUnavailable", err)
 	}
-	if err := l.Release(t.Context(), c, nil); !errors.Is(err, bus.ErrUnavailable) {
+	if err := l.Release(t.Context(), c, nil, nil); !errors.Is(err, bus.ErrUnavailable) {
 		t.Fatalf("release: got %v, want ErrUnavailable", err)
 	}
 	server.Restart(t)

@@ -38,10 +38,15 @@ func (e *engine) Complete(ctx context.Context, c *Claim, out []*nats.Msg) error 
 // the mark's history, its text cut to 1 KiB; nil spends no attempt. Errors are
 // those of Extend. After an error this ledger takes the event up again without
 // counting a crash; other workers have to wait for the end of the lease.
-func (e *engine) Release(ctx context.Context, c *Claim, failure *bus.Attempt) error {
+// later, if there is one, may then be stored or not.
+func (e *engine) Release(ctx context.Context, c *Claim, failure *bus.Attempt, later *nats.Msg) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := e.settle(ctx, c, "release", c.record.failed(failure).ended(stateWaiting), nil)
+	var out []*nats.Msg
+	if later != nil {
+		out = []*nats.Msg{later}
+	}
+	err := e.settle(ctx, c, "release", c.record.failed(failure).ended(stateWaiting), out)
 	if err != nil && !errors.Is(err, ErrLeaseLost) {
 		e.live.lose(c.key, c.record.By)
 	}

@@ -71,12 +71,12 @@ func loseWrite(t *testing.T, backend deduptest.Backend, n int, park, stored bool
 	}
 	c := claim()
 	again(t, title, func() error { return l.Extend(ctx, c) })
-	again(t, title, func() error { return l.Release(ctx, c, failure) })
+	again(t, title, func() error { return l.Release(ctx, c, failure, nil) })
 	c = claim()
 	if c.Failures != 1 {
 		t.Fatalf("%s: %d failures, want 1", title, c.Failures)
 	}
-	again(t, title, func() error { return l.Release(ctx, c, nil) })
+	again(t, title, func() error { return l.Release(ctx, c, nil, nil) })
 	c = claim()
 	want := "done"
 	if park {
@@ -121,7 +121,7 @@ func TestUnanswered_release_is_no_crash(t *testing.T) {
 			if err := l.Complete(ctx, c, nil); !errors.Is(err, bus.ErrUnavailable) {
 				t.Fatalf("complete: %v", err)
 			}
-			if err := l.Release(ctx, c, nil); !errors.Is(err, bus.ErrUnavailable) {
+			if err := l.Release(ctx, c, nil, nil); !errors.Is(err, bus.ErrUnavailable) {
 				t.Fatalf("release: %v", err)
 			}
 			for range 20 {
@@ -165,7 +165,7 @@ func TestUnanswered_writes_under_load(t *testing.T) {
 		}
 		out := &nats.Msg{Subject: "events.out", Header: nats.Header{nats.MsgIdHdr: {string(k)}}}
 		if err := l.Complete(ctx, c, []*nats.Msg{out}); err != nil {
-			if err := l.Release(ctx, c, nil); err != nil {
+			if err := l.Release(ctx, c, nil, nil); err != nil {
 				return false
 			}
 			return false
@@ -217,14 +217,14 @@ func TestLagging_replica(t *testing.T) {
 			return c
 		}
 		first := claim(dedup.Claimed)
-		if err := l.Release(ctx, first, nil); err != nil {
+		if err := l.Release(ctx, first, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		c := claim(dedup.Claimed)
 		settle := map[string]func() error{
 			"extend":   func() error { return l.Extend(ctx, c) },
 			"complete": func() error { return l.Complete(ctx, c, nil) },
-			"release":  func() error { return l.Release(ctx, c, &bus.Attempt{}) },
+			"release":  func() error { return l.Release(ctx, c, &bus.Attempt{}, nil) },
 			"park":     func() error { return l.Park(ctx, c, nil, &nats.Msg{Subject: "dlq.x"}) },
 		}[verb]
 		lost = true

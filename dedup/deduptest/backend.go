@@ -74,11 +74,11 @@ func newRig(t *testing.T, open Factory, retention time.Duration) *rig {
 func newKey() bus.EventKey { return bus.KeyOf("/deduptest", rand.Text()) }
 
 func request(k bus.EventKey, lease time.Duration) dedup.Request {
-	return dedup.Request{Consumer: consumer, Key: k, Lease: lease}
+	return dedup.Request{Consumer: consumer, Key: k, Lease: lease, Redelivered: true}
 }
 
 func replay(k bus.EventKey, n int) dedup.Request {
-	return dedup.Request{Consumer: consumer, Key: k, Replay: n, Lease: hold}
+	return dedup.Request{Consumer: consumer, Key: k, Replay: n, Lease: hold, Redelivered: true}
 }
 
 // outgoing is an event caused by k, with the same message id on every run.

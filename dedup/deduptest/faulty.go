@@ -117,8 +117,8 @@ func (f *FaultyLedger) Complete(ctx context.Context, c *dedup.Claim, out []*nats
 }
 
 // Release fails by plan.
-func (f *FaultyLedger) Release(ctx context.Context, c *dedup.Claim, failure *bus.Attempt) error {
-	return f.call(Release, func() error { return f.ledger.Release(ctx, c, failure) })
+func (f *FaultyLedger) Release(ctx context.Context, c *dedup.Claim, failure *bus.Attempt, later *nats.Msg) error {
+	return f.call(Release, func() error { return f.ledger.Release(ctx, c, failure, later) })
 }
 
 // Park fails by plan.

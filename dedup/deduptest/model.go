@@ -96,7 +96,7 @@ func (e *modelEvent) write(m *machine, state string) {
 func (m *machine) claim(rt *rapid.T) {
 	w := rapid.SampledFrom(m.workers).Draw(rt, "worker")
 	e := m.now(rapid.SampledFrom(m.events).Draw(rt, "event"))
-	r := dedup.Request{Consumer: consumer, Key: e.key, Lease: modelLease, Replay: rapid.IntRange(0, 3).Draw(rt, "replay")}
+	r := dedup.Request{Consumer: consumer, Key: e.key, Lease: modelLease, Redelivered: true, Replay: rapid.IntRange(0, 3).Draw(rt, "replay")}
 	want := dedup.Claimed
 	switch {
 	case e.state == "done":
@@ -174,7 +174,7 @@ func (m *machine) release(rt *rapid.T) {
 	if rapid.Bool().Draw(rt, "spent") {
 		f = failure(1, rapid.StringN(0, 2000, -1).Draw(rt, "error"))
 	}
-	if e, changed := m.settle(rt, "waiting", func(c *modelClaim) error { return c.worker.Release(m.ctx, c.claim, f) }); changed {
+	if e, changed := m.settle(rt, "waiting", func(c *modelClaim) error { return c.worker.Release(m.ctx, c.claim, f, nil) }); changed {
 		e.fail(f)
 	}
 }

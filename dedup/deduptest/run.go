@@ -82,7 +82,7 @@ func testConsumers(b *rig) {
 	for range 20 {
 		k := newKey()
 		for _, name := range []bus.Consumer{consumer, other} {
-			c := b.claim(l, dedup.Request{Consumer: name, Key: k, Lease: hold}, dedup.Claimed)
+			c := b.claim(l, dedup.Request{Consumer: name, Key: k, Lease: hold, Redelivered: true}, dedup.Claimed)
 			b.ok(l.Complete(b.ctx, c, nil))
 		}
 	}
@@ -107,14 +107,14 @@ func testFencing(b *rig) {
 	for range 2 { // the first answer does not change the second
 		b.lost("extend", a.Extend(b.ctx, stale))
 		b.lost("complete", a.Complete(b.ctx, stale, nil))
-		b.lost("release", a.Release(b.ctx, stale, failure(1, "late")))
-		b.lost("unspent release", a.Release(b.ctx, stale, nil))
+		b.lost("release", a.Release(b.ctx, stale, failure(1, "late"), nil))
+		b.lost("unspent release", a.Release(b.ctx, stale, nil, nil))
 		b.lost("park", a.Park(b.ctx, stale, failure(1, "late"), b.letter(k)))
 	}
 	if after := b.mark(t, k); !after.At.Equal(before.At) || after.State != "claimed" || after.Failures != 0 {
 		b.Fatalf("a stale worker changed the mark: %+v, was %+v", after, before)
 	}
-	b.ok(t.Release(b.ctx, fresh, failure(1, "second worker failed too")))
+	b.ok(t.Release(b.ctx, fresh, failure(1, "second worker failed too"), nil))
 	b.lost("complete", a.Complete(b.ctx, stale, nil))
 	c := b.claim(t, request(k, hold), dedup.Claimed)
 	b.ok(t.Complete(b.ctx, c, nil))
@@ -134,7 +134,7 @@ func testRelease(b *rig) {
 	l, k := b.Open(), newKey()
 	first := failure(1, "first")
 	c := b.claim(l, request(k, hold), dedup.Claimed)
-	b.ok(l.Release(b.ctx, c, first))
+	b.ok(l.Release(b.ctx, c, first, nil))
 	b.wantState(l, k, "waiting")
 	c = b.claim(b.Open(), request(k, hold), dedup.Claimed) // not at the end of the lease
 	if c.Failures != 1 || c.Crashes != 0 || len(c.Attempts) != 1 || c.Attempts[0] != *first {
@@ -190,10 +190,10 @@ func (b *rig) renew(a, t Ledger) bool {
 func testUnspent(b *rig) {
 	l, k := b.Open(), newKey()
 	c := b.claim(l, request(k, hold), dedup.Claimed)
-	b.ok(l.Release(b.ctx, c, failure(1, "spent")))
+	b.ok(l.Release(b.ctx, c, failure(1, "spent"), nil))
 	for range 3 {
 		c = b.claim(l, request(k, hold), dedup.Claimed)
-		b.ok(l.Release(b.ctx, c, nil))
+		b.ok(l.Release(b.ctx, c, nil, nil))
 	}
 	c = b.claim(b.Open(), request(k, hold), dedup.Claimed)
 	if c.Failures != 1 || c.Crashes != 0 || len(c.Attempts) != 1 {
@@ -210,7 +210,7 @@ func testHistory(b *rig) {
 	const failures = 14
 	for i := 1; i <= failures; i++ {
 		c := b.claim(l, request(k, hold), dedup.Claimed)
-		b.ok(l.Release(b.ctx, c, failure(i, "x"+string(long))))
+		b.ok(l.Release(b.ctx, c, failure(i, "x"+string(long)), nil))
 	}
 	c := b.claim(l, request(k, hold), dedup.Claimed)
 	if c.Failures != failures || len(c.Attempts) != 10 {
@@ -234,7 +234,7 @@ func testEnded(b *rig) {
 	b.ok(l.Complete(b.ctx, c, out))
 	b.ok(l.Complete(b.ctx, c, out))
 	b.ok(l.Extend(b.ctx, c))
-	b.lost("release after complete", l.Release(b.ctx, c, failure(1, "late")))
+	b.lost("release after complete", l.Release(b.ctx, c, failure(1, "late"), nil))
 	b.lost("park after complete", l.Park(b.ctx, c, nil, b.letter(k)))
 	b.wantState(l, k, "done")
 	b.wantStored(k, 1, 0)
@@ -242,8 +242,8 @@ func testEnded(b *rig) {
 
 	k = newKey()
 	c = b.claim(l, request(k, hold), dedup.Claimed)
-	b.ok(l.Release(b.ctx, c, failure(1, "once")))
-	b.ok(l.Release(b.ctx, c, failure(1, "once")))
+	b.ok(l.Release(b.ctx, c, failure(1, "once"), nil))
+	b.ok(l.Release(b.ctx, c, failure(1, "once"), nil))
 	b.ok(l.Extend(b.ctx, c))
 	b.lost("complete after release", l.Complete(b.ctx, c, nil))
 	if m := b.wantState(l, k, "waiting"); m.Failures != 1 {

@@ -101,7 +101,7 @@ func (b *rig) deliver(l dedup.Ledger, k bus.EventKey, parks, again bool) bool {
 	case !settle(func() error { return l.Extend(b.ctx, c) }):
 		return false
 	case c.Failures == 0:
-		settle(func() error { return l.Release(b.ctx, c, failure(1, "first run")) })
+		settle(func() error { return l.Release(b.ctx, c, failure(1, "first run"), nil) })
 		return false
 	case parks:
 		return settle(func() error { return l.Park(b.ctx, c, failure(2, "second run"), b.letter(k)) })

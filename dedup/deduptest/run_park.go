@@ -14,7 +14,7 @@ import (
 func (b *rig) parkOnce(l Ledger, k bus.EventKey) {
 	b.Helper()
 	c := b.claim(l, request(k, hold), dedup.Claimed)
-	b.ok(l.Release(b.ctx, c, failure(1, "first")))
+	b.ok(l.Release(b.ctx, c, failure(1, "first"), nil))
 	c = b.claim(l, request(k, hold), dedup.Claimed)
 	b.ok(l.Park(b.ctx, c, failure(2, "second"), b.letter(k)))
 }
@@ -55,12 +55,12 @@ func testPark(b *rig) {
 func testLateReplay(b *rig) {
 	l, k := b.Open(), newKey()
 	c := b.claim(l, request(k, hold), dedup.Claimed)
-	b.ok(l.Release(b.ctx, c, failure(1, "first")))
+	b.ok(l.Release(b.ctx, c, failure(1, "first"), nil))
 	c = b.claim(l, replay(k, 1), dedup.Claimed)
 	if c.Failures != 0 {
 		b.Fatalf("%d failures at the start of a replay", c.Failures)
 	}
-	b.ok(l.Release(b.ctx, c, failure(1, "replayed")))
+	b.ok(l.Release(b.ctx, c, failure(1, "replayed"), nil))
 	c = b.claim(l, request(k, hold), dedup.Claimed)
 	if c.Failures != 1 {
 		b.Fatalf("%d failures, want the replay's one", c.Failures)
@@ -81,7 +81,7 @@ func testLetterRefused(b *rig) {
 	if m := b.wantState(l, k, "claimed"); m.Failures != 0 {
 		b.Fatalf("the mark counts %d failures though nothing was parked", m.Failures)
 	}
-	b.ok(l.Release(b.ctx, c, failure(1, "bad")))
+	b.ok(l.Release(b.ctx, c, failure(1, "bad"), nil))
 	c = b.claim(l, request(k, hold), dedup.Claimed)
 	b.ok(l.Park(b.ctx, c, nil, b.letter(k)))
 	if m := b.wantState(l, k, "parked"); m.Failures != 1 {

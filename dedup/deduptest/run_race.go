@@ -44,7 +44,7 @@ func testDoubled(b *rig) {
 			fails := e.runs.Add(1) == 1
 			e.atOnce.Add(-1)
 			if fails {
-				err = l.Release(b.ctx, c, failure(1, "first run"))
+				err = l.Release(b.ctx, c, failure(1, "first run"), nil)
 				queue <- k
 			} else {
 				e.done.Add(1)
@@ -124,7 +124,7 @@ func testContention(b *rig) {
 				b.Errorf("two workers hold one event")
 			}
 			holders.Add(-1)
-			if err := l.Release(b.ctx, c, nil); err != nil {
+			if err := l.Release(b.ctx, c, nil, nil); err != nil {
 				b.Errorf("release: %v", err)
 			}
 		})
@@ -173,7 +173,7 @@ func testRetention(b *rig) {
 	for range 5 { // given up half-way
 		b.claim(l, request(newKey(), hold), dedup.Claimed)
 		k := newKey()
-		b.ok(l.Release(b.ctx, b.claim(l, request(k, hold), dedup.Claimed), failure(1, "never again")))
+		b.ok(l.Release(b.ctx, b.claim(l, request(k, hold), dedup.Claimed), failure(1, "never again"), nil))
 	}
 	b.eventually(10*time.Second, func() bool { return b.Marks() == 0 })
 }
