@@ -99,33 +99,21 @@ func (k *Bucket[T]) Put(ctx context.Context, key Key, value T, revision uint64) 
 // [ErrUnavailable] or [ErrClosed]: a part is never told to be all. Others match
 // [ErrDenied], or are ctx's cause.
 func (k *Bucket[T]) Each(ctx context.Context, f func(token string, value T, revision uint64) error) error {
-	s, err := k.bus.scan(ctx, "KV_"+k.name)
-	if err != nil {
-		return fmt.Errorf("bus: bucket %s: scan: %w", k.name, err)
-	}
-	defer s.end(ctx)
 	var unreadable error
-	for s.more {
-		documents, err := s.next(ctx)
-		if err != nil {
-			return fmt.Errorf("bus: bucket %s: scan: %w", k.name, err)
+	root := "$KV." + k.name + "."
+	err := k.bus.Scan(ctx, "KV_"+k.name, root+">", func(subject string, revision uint64, data []byte) error {
+		token := strings.TrimPrefix(subject, root)
+		var value T
+		if err := json.Unmarshal(data, &value); err != nil {
+			if unreadable == nil { // one is enough to start with, there may be many
+				unreadable = fmt.Errorf("bus: bucket %s: %s: %w: %w", k.name, token, ErrDecode, err)
+			}
+			return nil
 		}
-		for _, d := range documents {
-			if ctx.Err() != nil {
-				return fmt.Errorf("bus: bucket %s: scan: %w", k.name, context.Cause(ctx))
-			}
-			token := strings.TrimPrefix(d.subject, "$KV."+k.name+".")
-			var value T
-			if err := json.Unmarshal(d.data, &value); err != nil {
-				if unreadable == nil { // one is enough to start with, there may be many
-					unreadable = fmt.Errorf("bus: bucket %s: %s: %w: %w", k.name, token, ErrDecode, err)
-				}
-				continue
-			}
-			if err := f(token, value, d.revision); err != nil {
-				return err
-			}
-		}
+		return f(token, value, revision)
+	})
+	if err != nil {
+		return err
 	}
 	return unreadable
 }

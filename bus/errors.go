@@ -28,6 +28,16 @@ var (
 	// ErrConflict is returned when an expected sequence did not match: somebody
 	// else wrote the subject first.
 	ErrConflict = errors.New("bus: conflicting write")
+	// ErrDuplicate is returned when a batch holds a message whose id the stream
+	// has stored within its duplicate window: nothing of the batch is stored.
+	ErrDuplicate = errors.New("bus: message id is stored already")
+	// ErrIncomplete is returned when the server has not got all of a batch:
+	// its leader changed meanwhile, or it lost a message that goes to another
+	// stream or to none. Nothing of the batch is stored.
+	ErrIncomplete = errors.New("bus: batch incomplete")
+	// ErrBusy is returned when too many batches are open at the server.
+	// Nothing of the batch is stored; sending it again later is safe.
+	ErrBusy = errors.New("bus: too many batches open")
 	// ErrStreamFull is returned when a stream with discard policy "new" is full.
 	ErrStreamFull = errors.New("bus: stream is full")
 	// ErrRefused is returned when the stream refuses the message for another

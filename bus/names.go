@@ -190,6 +190,24 @@ func (n Names) IsRedrive(c Consumer, subject string) bool {
 	return strings.HasPrefix(subject, n.dotted("redrive.")+string(c)+".")
 }
 
+// TimerSubject is where a consumer's timer waits: timer.<consumer>.<name>.<key>.
+func (n Names) TimerSubject(c Consumer, name string, k Key) string {
+	return n.dotted("timer.") + string(c) + "." + name + "." + EscapeKey(k)
+}
+
+// LedgerSubject is where the in-stream ledger keeps a consumer's mark of an event.
+func (n Names) LedgerSubject(c Consumer, k EventKey) string {
+	return n.dotted("ledger.") + string(c) + "." + string(k)
+}
+
+// StateSubject is where a consumer keeps the in-stream document of a key.
+func (n Names) StateSubject(c Consumer, k Key) string {
+	return n.dotted("state.") + string(c) + "." + EscapeKey(k)
+}
+
+// StateFilter matches all in-stream documents of a consumer.
+func (n Names) StateFilter(c Consumer) string { return n.dotted("state.") + string(c) + ".>" }
+
 // DeadLetterSubject is dlq.<consumer>.<reason>.<event key>.
 func (n Names) DeadLetterSubject(c Consumer, reason string, k EventKey) string {
 	return n.dotted("dlq.") + string(c) + "." + reason + "." + string(k)

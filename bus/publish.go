@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -22,7 +23,8 @@ type Receipt struct {
 type Pending struct {
 	subject string
 	future  jetstream.PubAckFuture
-	from    *notice // the first notice that can concern this publish
+	from    *notice     // the first notice that can concern this publish
+	batch   []*nats.Msg // of which this is the last, if it is one
 
 	settled bool
 	receipt Receipt
@@ -147,7 +149,11 @@ func (p *Pending) Wait(ctx context.Context) (Receipt, error) {
 		case ack := <-p.future.Ok():
 			p.accept(ack)
 		case err := <-p.future.Err():
-			p.refuse(publishFault(err))
+			fault := publishFault(err)
+			if len(p.batch) > 0 && errors.Is(fault, ErrIncomplete) {
+				fault = p.explain(ctx, fault)
+			}
+			p.refuse(fault)
 		case <-p.from.ready:
 			p.notice(p.from)
 			p.from = p.from.next
@@ -171,7 +177,7 @@ func (p *Pending) refuse(err error) {
 // notice ends a publish that n concerns, unless its answer is there as well:
 // the notice may be about another message to the same subject.
 func (p *Pending) notice(n *notice) {
-	fault := n.fault(p.subject, deniedAcks)
+	fault := p.fault(n)
 	if fault == nil {
 		return
 	}
@@ -179,10 +185,49 @@ func (p *Pending) notice(n *notice) {
 	case ack := <-p.future.Ok():
 		p.accept(ack)
 	case err := <-p.future.Err():
-		p.refuse(publishFault(err))
+		if answer := publishFault(err); !errors.Is(answer, ErrIncomplete) {
+			fault = answer
+		}
+		p.refuse(fault)
 	default:
 		p.refuse(fault)
 	}
 }
+
+// fault says what a notice means for this publish, nil if nothing.
+func (p *Pending) fault(n *notice) error {
+	if err := n.fault(p.subject, deniedAcks); err != nil || len(p.batch) == 0 {
+		return err
+	}
+	for _, m := range p.batch {
+		if err := n.fault(m.Subject, deniedAcks); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// explain finds out why messages of a batch did not arrive: the notice that
+// one of them is denied comes another way than the answer, and may be later.
+func (p *Pending) explain(ctx context.Context, incomplete error) error {
+	patience := time.NewTimer(noticeDelay)
+	defer patience.Stop()
+	for {
+		select {
+		case <-p.from.ready:
+			if fault := p.fault(p.from); fault != nil {
+				return fault
+			}
+			p.from = p.from.next
+		case <-patience.C:
+			return incomplete
+		case <-ctx.Done():
+			return incomplete
+		}
+	}
+}
+
+// noticeDelay is how much later than an answer a notice may come.
+const noticeDelay = 50 * time.Millisecond
 
 func (p *Pending) wrap(err error) error { return fmt.Errorf("bus: publish %s: %w", p.subject, err) }

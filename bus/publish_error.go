@@ -16,6 +16,9 @@ const (
 	codeStorageExceeded       = 10047
 	codeStoreFailed           = 10077
 	codeWrongLastMsgID        = 10070
+	codeBatchIncomplete       = 10176
+	codeBatchDuplicateID      = 10201
+	codeTooManyBatches        = 10210
 )
 
 // publishFault gives an error of the client or the server its sentinel.
@@ -45,6 +48,12 @@ func apiSentinel(api *jetstream.APIError) error {
 	switch api.ErrorCode {
 	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant, codeWrongLastMsgID:
 		return ErrConflict
+	case codeBatchIncomplete:
+		return ErrIncomplete
+	case codeTooManyBatches:
+		return ErrBusy
+	case codeBatchDuplicateID:
+		return ErrDuplicate
 	case jetstream.JSErrCodeStreamMessageExceedsMaximum:
 		return ErrTooLarge
 	case codeStorageExceeded, codeMemoryExceeded, codeInsufficientResources:

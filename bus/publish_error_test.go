@@ -70,6 +70,14 @@ func TestB109_a_denied_publish_is_told_at_once_with_its_subject(t *testing.T) {
 		}
 		all.Wait()
 	})
+	t.Run("batch", func(t *testing.T) {
+		t.Parallel()
+		b := login("inventory")
+		denied(t, prefix+".events.order.placed.v1.k", func() error {
+			_, err := sendBatch(t, b, nats.NewMsg(prefix+".events.order.placed.v1.k"), nats.NewMsg(prefix+".events.inventory.reserved.v1.k"))
+			return err
+		})
+	})
 	t.Run("violation before Wait", func(t *testing.T) {
 		t.Parallel()
 		b := login("inventory")

@@ -40,18 +40,47 @@ type document struct {
 	data     []byte
 }
 
+// Scan calls f for each message that a stream holds on the filter's subjects,
+// oldest first, but for those that mark a deletion; also for what is stored
+// while it runs. It ends with the first error of f. Other errors match
+// [ErrNoStream], [ErrDenied], [ErrUnavailable] or [ErrClosed], or are ctx's
+// cause: a part is never told to be all.
+func (b *Bus) Scan(ctx context.Context, stream, filter string, f func(subject string, revision uint64, data []byte) error) error {
+	s, err := b.scan(ctx, stream, filter)
+	if err != nil {
+		return fmt.Errorf("bus: scan %s: %w", filter, err)
+	}
+	defer s.end(ctx)
+	for s.more {
+		documents, err := s.next(ctx)
+		if err != nil {
+			return fmt.Errorf("bus: scan %s: %w", filter, err)
+		}
+		for _, d := range documents {
+			if ctx.Err() != nil {
+				return fmt.Errorf("bus: scan %s: %w", filter, context.Cause(ctx))
+			}
+			if err := f(d.subject, d.revision, d.data); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // scan begins one; it ends with [scan.end].
-func (b *Bus) scan(ctx context.Context, stream string) (*scan, error) {
+func (b *Bus) scan(ctx context.Context, stream, filter string) (*scan, error) {
 	s := &scan{bus: b, stream: stream}
 	cfg := jetstream.ConsumerConfig{
 		Name:              "scan-" + rand.Text(),
-		DeliverPolicy:     jetstream.DeliverAllPolicy, // a bucket has the latest of each key only
+		FilterSubject:     filter,
+		DeliverPolicy:     jetstream.DeliverAllPolicy, // of a document there is one message
 		AckPolicy:         jetstream.AckNonePolicy,
 		MemoryStorage:     true,
 		Replicas:          1,
 		InactiveThreshold: scanIdle,
 	}
-	err := b.call(ctx, "CONSUMER.CREATE."+stream+"."+cfg.Name, func(ctx context.Context) (err error) {
+	err := b.call(ctx, "CONSUMER.CREATE."+stream+"."+cfg.Name+"."+filter, func(ctx context.Context) (err error) {
 		s.consumer, err = b.js.CreateConsumer(ctx, stream, cfg)
 		return err
 	})

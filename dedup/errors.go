@@ -22,6 +22,9 @@ var (
 	// ErrNoBucket is returned when the bucket of marks does not exist or its
 	// settings cannot keep them.
 	ErrNoBucket = errors.New("dedup: bucket of marks")
+	// ErrNoStream is returned when the event stream does not exist, or it or its
+	// server cannot commit steps in atomic batches.
+	ErrNoStream = errors.New("dedup: event stream")
 	// ErrBadMark is returned when a stored mark cannot be read: it was written
 	// by something else. The event is not handled until the mark is removed.
 	ErrBadMark = errors.New("dedup: unreadable mark")

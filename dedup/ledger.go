@@ -106,7 +106,7 @@ type Claim struct {
 	key string // of the mark
 
 	mu       sync.Mutex // one write of this claim at a time; guards what follows
-	revision uint64     // of the mark, as far as this worker knows
+	revision uint64     // of the mark, as far as this worker knows; 0: not written yet
 	record   record     // the mark's content at that revision
 	renewed  time.Time  // local clock, taken before the last successful renewal was sent
 }

@@ -62,6 +62,17 @@ func (r record) ended(s state) record {
 	return r
 }
 
+// final says that the event will not run again by itself.
+func (r record) final() bool {
+	return r.State == stateDone || r.State == stateParked || r.State == stateDiscarded
+}
+
+// blank says that a record tells nobody anything once its claim is over: a
+// claim, and an event given back with nothing learned.
+func (r record) blank() bool {
+	return r.State == stateClaimed || r.State == stateWaiting && r.Failures == 0
+}
+
 // failed returns r with a failed attempt in its history; nil changes nothing.
 func (r record) failed(failure *bus.Attempt) record {
 	if failure == nil {

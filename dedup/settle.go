@@ -74,14 +74,18 @@ func (e *engine) settle(ctx context.Context, c *Claim, verb string, next record,
 		}
 		return fmt.Errorf("dedup: %s %s: %w: the claim has ended, %s", verb, c.key, ErrLeaseLost, c.record.State)
 	}
-	err := e.surface(ctx, c, out)
-	if err == nil {
+	err := e.surface(ctx, c, next, out)
+	switch {
+	case err != nil:
+	case c.revision == 0 && len(out) == 0 && next.blank():
+		c.record, c.renewed = next, e.clock() // there is nothing to say of an event nobody has heard of
+	default:
 		err = e.write(ctx, c, next, out)
 	}
 	switch {
 	case err == nil && c.record.State == stateClaimed:
 		e.live.renew(c.key, c.record.By, c.renewed.Add(c.record.lease()))
-	case err == nil, errors.Is(err, ErrLeaseLost):
+	case err == nil, errors.Is(err, ErrLeaseLost), errors.Is(err, ErrSettled):
 		e.live.drop(c.key, c.record.By)
 	}
 	if err != nil {
@@ -90,10 +94,15 @@ func (e *engine) settle(ctx context.Context, c *Claim, verb string, next record,
 	return nil
 }
 
-// surface lets a worker that was stalled (a stopped process, a long pause)
-// find out that it was overtaken before it emits.
-func (e *engine) surface(ctx context.Context, c *Claim, out []*nats.Msg) error {
-	if len(out) == 0 || e.clock().Sub(c.renewed) <= c.record.lease()*2/3 {
+// surface lets a worker find out that it was overtaken before it emits: one
+// that was stalled (a stopped process, a long pause), and one without a claim
+// whose letter no batch can hold back.
+func (e *engine) surface(ctx context.Context, c *Claim, next record, out []*nats.Msg) error {
+	stalled := e.clock().Sub(c.renewed) > c.record.lease()*2/3
+	if c.revision == 0 {
+		stalled = next.State == stateParked
+	}
+	if len(out) == 0 || !stalled {
 		return nil
 	}
 	return e.write(ctx, c, c.record, nil)
@@ -120,6 +129,8 @@ func (e *engine) write(ctx context.Context, c *Claim, next record, out []*nats.M
 		case found.revision <= c.revision:
 			// Read from a replica that has not seen the write we collided with.
 			return fmt.Errorf("%w: the mark's latest write cannot be read yet", bus.ErrUnavailable)
+		case found.record.By != c.record.By && c.revision == 0 && found.record.final():
+			return fmt.Errorf("%w: %s", ErrSettled, found.record.State)
 		case found.record.By != c.record.By:
 			return ErrLeaseLost
 		case found.record.State == stateClaimed:

@@ -1,0 +1,103 @@
+package bus
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+)
+
+// MaxBatch is how many messages a server takes in one atomic batch.
+const MaxBatch = 1000
+
+// Headers of atomic batches (NATS ADR-50), apart from the client's.
+const (
+	headerBatchID       = "Nats-Batch-Id"
+	headerBatchSequence = "Nats-Batch-Sequence"
+	headerBatchCommit   = "Nats-Batch-Commit"
+)
+
+// BatchHeaderSize is by how much the headers of a batch enlarge a message, at most.
+const BatchHeaderSize = len(headerBatchID+": "+"\r\n") + 26 +
+	len(headerBatchSequence+": 1000\r\n") + len(headerBatchCommit+": 1\r\n")
+
+// BatchError is returned when one message of a batch cannot be sent at all.
+type BatchError struct {
+	// Index of the message, from 0.
+	Index int
+	// Err matches [ErrTooLarge].
+	Err error
+}
+
+func (e *BatchError) Error() string {
+	return fmt.Sprintf("message %d of the batch: %v", e.Index, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *BatchError) Unwrap() error { return e.Err }
+
+// SendBatch sends 1 to [MaxBatch] messages of one stream as an atomic batch and
+// returns without waiting: all of them become stored, in this order and next to
+// each other, or none does. The receipt's sequence is that of the last one. The
+// messages get the headers of the batch and must not be changed before Wait
+// returns; sending them again in another batch is fine.
+//
+// The stream must allow atomic batches, and refuses one for any of its
+// messages: for an expected sequence that does not match ([ErrConflict]), or a
+// message id that it knows ([ErrDuplicate]). [ErrIncomplete] and [ErrBusy] are
+// worth another try. A single message is sent without a batch. Errors are those of [Bus.Send], and a [*BatchError] before
+// anything is sent.
+func (b *Bus) SendBatch(ctx context.Context, msgs []*nats.Msg) (*Pending, error) {
+	last := len(msgs) - 1
+	if last < 0 || last >= MaxBatch {
+		return nil, fmt.Errorf("bus: batch of %d messages: %w: want 1 to %d", len(msgs), ErrTooLarge, MaxBatch)
+	}
+	limit := b.nc.MaxPayload()
+	id := []string{rand.Text()}
+	for i, m := range msgs {
+		delete(m.Header, headerBatchCommit)
+		if last == 0 {
+			delete(m.Header, headerBatchID)
+			delete(m.Header, headerBatchSequence)
+			continue
+		}
+		if m.Header == nil {
+			m.Header = nats.Header{}
+		}
+		m.Header[headerBatchID] = id
+		m.Header[headerBatchSequence] = []string{strconv.Itoa(i + 1)}
+		if size := PayloadSize(m); limit > 0 && size > limit-int64(BatchHeaderSize) {
+			return nil, &BatchError{Index: i, Err: fmt.Errorf("bus: publish %s: %w: %d bytes, the server takes %d", m.Subject, ErrTooLarge, size, limit)}
+		}
+	}
+	if last == 0 {
+		return b.Send(ctx, msgs[0])
+	}
+	notices := b.notices.last.Load()
+	for _, m := range msgs[:last] {
+		if err := b.nc.PublishMsg(m); err != nil {
+			return nil, fmt.Errorf("bus: publish %s: %w", m.Subject, publishFault(err))
+		}
+	}
+	msgs[last].Header[headerBatchCommit] = []string{"1"}
+	p, err := b.Send(ctx, msgs[last])
+	if err != nil {
+		return nil, err
+	}
+	p.from, p.batch = notices, msgs
+	return p, nil
+}
+
+// PayloadSize is the part of a message that the server's max_payload bounds:
+// headers and data.
+func PayloadSize(m *nats.Msg) int64 {
+	size := len("NATS/1.0\r\n") + len("\r\n") + len(m.Data)
+	for name, values := range m.Header {
+		for _, value := range values {
+			size += len(name) + len(": ") + len(value) + len("\r\n")
+		}
+	}
+	return int64(size)
+}

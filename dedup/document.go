@@ -1,0 +1,107 @@
+package dedup
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Document is a stored document as a step sees it.
+type Document struct {
+	Data []byte
+	// Exists is false when there is none; then Data is nil.
+	Exists bool
+	// Version is what a change of it has to follow.
+	Version Version
+}
+
+// Version names one state of a document: a sequence of the stream, or a change
+// of this process that is not committed yet. 0 is a document never written.
+type Version uint64
+
+// firstStaged and above are versions that are not in the stream yet; sequences
+// do not get there.
+const firstStaged Version = 1 << 63
+
+func (v Version) staged() bool { return v >= firstStaged }
+
+const (
+	// headerVersion tells the group that a message is a change of a document,
+	// and what it is based on. It is not stored.
+	headerVersion = "Farandole-Version"
+	// headerOperation marks a deleted document, as in a KV bucket.
+	headerOperation = "KV-Operation"
+	operationDelete = "DEL"
+	// deletedTTL is how long a deleted document leaves a trace: as long as a
+	// change based on it may be under way.
+	deletedTTL = "60s"
+)
+
+// Document reads a document for a step that will change it. It shows changes
+// of this process that are not committed yet: should they fail, the step that
+// builds on them is [ErrStale]. Errors match [ErrNoStream], [bus.ErrUnavailable]
+// or [bus.ErrClosed].
+func (l *Stream) Document(ctx context.Context, subject string) (Document, error) {
+	if d, ok := l.marks.group.peek(subject); ok {
+		return d, nil
+	}
+	return l.Committed(ctx, subject)
+}
+
+// Committed reads a document as it is in the stream. With replicas it may lag
+// behind the latest change. Errors are those of Document.
+func (l *Stream) Committed(ctx context.Context, subject string) (Document, error) {
+	m, err := l.marks.last(ctx, subject)
+	if err != nil {
+		return Document{}, fmt.Errorf("dedup: document %s: %w", subject, err)
+	}
+	if m == nil {
+		return Document{}, nil
+	}
+	d := Document{Version: Version(m.Sequence)}
+	if m.Header.Get(headerOperation) == "" {
+		d.Data, d.Exists = m.Data, true
+	}
+	return d, nil
+}
+
+// PutDocument is the message that writes a document within [Stream.Complete],
+// if it still is at the given version.
+func PutDocument(subject string, data []byte, based Version) *nats.Msg {
+	return &nats.Msg{
+		Subject: subject,
+		Header:  nats.Header{headerVersion: {strconv.FormatUint(uint64(based), 10)}},
+		Data:    data,
+	}
+}
+
+// DeleteDocument is the message that deletes a document likewise.
+func DeleteDocument(subject string, based Version) *nats.Msg {
+	m := PutDocument(subject, nil, based)
+	m.Header[headerOperation] = []string{operationDelete}
+	return m
+}
+
+// changeOf reads such a message; ok is false for any other.
+func changeOf(m *nats.Msg) (c *change, ok bool) {
+	version := m.Header[headerVersion]
+	if len(version) == 0 {
+		return nil, false
+	}
+	based, err := strconv.ParseUint(version[0], 10, 64)
+	if err != nil {
+		return nil, false
+	}
+	return &change{
+		subject: m.Subject, data: m.Data, based: Version(based),
+		deletes: len(m.Header[headerOperation]) > 0,
+	}, true
+}
+
+// IsDeleted reports whether a stored message is the trace of a deleted document.
+func IsDeleted(h nats.Header) bool {
+	return h.Get(headerOperation) != "" || h.Get(jetstream.MarkerReasonHeader) != ""
+}

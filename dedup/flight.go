@@ -1,0 +1,209 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/synadia-io/orbit.go/jetstreamext"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// flight is a batch under way, to the end of each of its steps.
+type flight struct {
+	*group
+	// broken are the documents whose change failed in this flight.
+	broken map[string]bool
+}
+
+const (
+	// dropTries is how often a batch is sent that the server drops: while a
+	// stream changes its leader, or other processes have too many open.
+	dropTries = 4
+	// dropDelay is how long to wait before the second time, at most; doubled each time.
+	dropDelay = 20 * time.Millisecond
+	// answerTimeout bounds the search for a batch whose answer got lost.
+	answerTimeout = 5 * time.Second
+)
+
+// commit stores the steps in one batch. The server refuses a batch as a whole,
+// so it finds those at fault, ends them with their own error, and commits the
+// rest: the innocent are not failed, nor is anything of the guilty stored.
+func (f *flight) commit(ctx context.Context, steps []*step) {
+	steps = f.standing(steps)
+	if len(steps) == 0 {
+		return
+	}
+	documents, err := f.send(ctx, steps)
+	var misfit *bus.BatchError
+	switch {
+	case err == nil:
+	case errors.As(err, &misfit):
+		f.failAt(steps, documents, misfit)
+		f.commit(ctx, steps)
+	case errors.Is(err, bus.ErrConflict) && f.overtaken(ctx, steps):
+		f.commit(ctx, steps)
+	case !faultOfOne(err):
+		for _, s := range steps {
+			f.end(s, err)
+		}
+	case len(steps) > 1:
+		half := len(steps) / 2
+		f.commit(ctx, steps[:half])
+		f.commit(ctx, steps[half:])
+	case errors.Is(err, bus.ErrDuplicate) && dropIDs(steps[0]):
+		f.commit(ctx, steps)
+	case errors.Is(err, bus.ErrConflict):
+		f.end(steps[0], fmt.Errorf("%w: %w", errConflict, err))
+	default:
+		f.end(steps[0], err)
+	}
+}
+
+// standing returns the steps that have not ended and do not build on a change
+// that failed.
+func (f *flight) standing(steps []*step) []*step {
+	return slices.DeleteFunc(slices.Clone(steps), func(s *step) bool {
+		if !s.ended && s.writes(f.broken) {
+			f.end(s, fmt.Errorf("%w: a change before it failed", ErrStale))
+		}
+		return s.ended
+	})
+}
+
+func (f *flight) end(s *step, err error) {
+	s.ended = true
+	f.fail(s, f.broken, err)
+}
+
+// faultOfOne says whether a single message can be the reason for an error.
+func faultOfOne(err error) bool {
+	return errors.Is(err, bus.ErrConflict) || errors.Is(err, bus.ErrDuplicate) ||
+		errors.Is(err, bus.ErrRefused) || errors.Is(err, bus.ErrTooLarge) || errors.Is(err, bus.ErrIncomplete)
+}
+
+// send stores the steps and ends them; or returns an error, with none ended.
+// The messages are, in this order: the documents, and of each step what goes
+// out and its mark. So the last one, which the answer is to, is this stream's
+// for sure, wherever others belong.
+func (f *flight) send(ctx context.Context, steps []*step) (documents []string, err error) {
+	documents, msgs := f.documents(steps)
+	msgs = slices.Grow(msgs, 2*len(steps))
+	for _, s := range steps {
+		msgs = append(append(msgs, s.out...), s.mark)
+	}
+	delay := dropDelay
+	for range dropTries {
+		var pending *bus.Pending
+		if pending, err = f.bus.SendBatch(ctx, msgs); err != nil {
+			return documents, err
+		}
+		var receipt bus.Receipt
+		receipt, err = pending.Wait(ctx)
+		first := receipt.Sequence - uint64(len(msgs)-1)
+		if errors.Is(err, bus.ErrUnavailable) {
+			if sequence, found := f.find(ctx, steps[0]); found {
+				first, err = sequence-uint64(len(documents)+len(steps[0].out)), nil
+			}
+		}
+		if err == nil {
+			for _, s := range steps {
+				s.ended = true
+			}
+			f.landed(steps, documents, first)
+			return documents, nil
+		}
+		if !errors.Is(err, bus.ErrIncomplete) && !errors.Is(err, bus.ErrBusy) {
+			return documents, err
+		}
+		time.Sleep(rand.N(delay)) //nolint:gosec // jitter
+		delay *= 2
+	}
+	return documents, err
+}
+
+// find looks for a batch whose answer got lost: it is stored if its first mark
+// is. If it is not found, it may still be on its way.
+func (f *flight) find(ctx context.Context, s *step) (sequence uint64, found bool) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	m, err := f.reader.last(ctx, s.mark.Subject)
+	if err != nil || m == nil || string(m.Data) != string(s.mark.Data) {
+		return 0, false
+	}
+	return m.Sequence, true
+}
+
+// overtaken ends the steps whose mark or document was written by others, and
+// reports whether there was one. It asks for all of them at once. What has
+// not moved as far as a lagging replica knows is left to the server to judge.
+func (f *flight) overtaken(ctx context.Context, steps []*step) bool {
+	bases := f.bases(steps)
+	subjects := make([]string, 0, len(steps)+len(bases))
+	for _, s := range steps {
+		subjects = append(subjects, s.mark.Subject)
+	}
+	for subject := range bases {
+		subjects = append(subjects, subject)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	answers, err := jetstreamext.GetLastMsgsFor(ctx, f.bus.JetStream(), f.reader.name, subjects)
+	if err != nil {
+		return false
+	}
+	last := make(map[string]uint64, len(subjects))
+	for m, err := range answers {
+		if err != nil {
+			break // what is known is enough to go on
+		}
+		last[m.Subject] = m.Sequence
+	}
+	for _, s := range steps {
+		if last[s.mark.Subject] > s.after {
+			f.end(s, fmt.Errorf("%w: %s", errConflict, s.mark.Subject))
+		}
+	}
+	for subject, base := range bases {
+		if last[subject] > base {
+			f.broken[subject] = true
+		}
+	}
+	return len(f.standing(steps)) < len(steps)
+}
+
+// failAt ends the step that a message of the batch belongs to.
+func (f *flight) failAt(steps []*step, documents []string, misfit *bus.BatchError) {
+	i := misfit.Index - len(documents)
+	for _, s := range slices.Backward(steps) { // of a document the last change is sent
+		if i < 0 && s.writes(map[string]bool{documents[misfit.Index]: true}) {
+			f.end(s, misfit.Err)
+			return
+		}
+	}
+	for _, s := range steps {
+		if i -= 1 + len(s.out); i < 0 {
+			f.end(s, misfit.Err)
+			return
+		}
+	}
+}
+
+// dropIDs takes the message ids off what a step emits, and reports whether
+// there were any. The stream has one of them already, from before this ledger
+// was used: stored twice under one identity, the event still takes effect
+// once, while a step that cannot be stored would never end.
+func dropIDs(s *step) (dropped bool) {
+	for _, m := range s.out {
+		if m.Header.Get(nats.MsgIdHdr) != "" {
+			m.Header.Del(nats.MsgIdHdr)
+			dropped = true
+		}
+	}
+	return dropped
+}

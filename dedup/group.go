@@ -1,0 +1,383 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// group commits steps, many in one atomic batch: a batch costs the server about
+// the same whether it holds one step or hundreds. The first step that is ready
+// goes at once; those that get ready while it is under way go together in the
+// next batch. Nothing waits for company.
+type group struct {
+	bus    *bus.Bus
+	reader *streamStore
+
+	mu     sync.Mutex
+	queue  []*step
+	flying int     // batches under way
+	serial Version // of the latest change
+	// tips are the documents with a change that is not committed yet.
+	tips map[string]*tip
+	// settled are lower bounds of the revisions of documents committed from
+	// here, so that a step based on an older one is found out without asking.
+	settled map[string]uint64
+}
+
+const (
+	// maxFlying is how many batches are under way at once: while the server
+	// syncs one, it can receive and check the next.
+	maxFlying = 2
+	// maxBatchBytes bounds what a batch holds at server and client; a single
+	// step may be larger.
+	maxBatchBytes = 4 << 20
+	// maxSettled is how many documents are remembered after their commit.
+	maxSettled = 4096
+)
+
+// step is a completion on its way: the mark, what goes out and the documents
+// that change with it.
+type step struct {
+	mark  *nats.Msg
+	after uint64 // the revision that the mark follows
+	out   []*nats.Msg
+	docs  []*change
+	size  int64
+	ended bool         // has an outcome; belongs to its flight
+	done  chan outcome // receives one
+}
+
+type outcome struct {
+	revision uint64 // of the mark
+	err      error
+}
+
+// change is one document that a step writes.
+type change struct {
+	subject string
+	data    []byte
+	deletes bool
+	based   Version // what the handler has seen
+	tip     *tip    // of its document, once it is staged
+}
+
+// tip is the newest change of a document that is not committed yet. Later
+// steps build on it: a whole row of them is committed as one write.
+type tip struct {
+	version Version
+	data    []byte
+	deletes bool
+	base    uint64 // the document's revision in the stream
+	open    int    // changes that are not committed
+	flying  bool   // some of them are under way
+	broken  bool   // one of them failed: the others fall with it
+}
+
+func newGroup(b *bus.Bus, reader *streamStore) *group {
+	return &group{bus: b, reader: reader, tips: map[string]*tip{}, settled: map[string]uint64{}}
+}
+
+func newStep(mark *nats.Msg, after uint64, out []*nats.Msg) *step {
+	s := &step{mark: mark, after: after, done: make(chan outcome, 1), size: bus.PayloadSize(mark)}
+	for _, m := range out {
+		s.size += bus.PayloadSize(m)
+		if c, ok := changeOf(m); ok {
+			s.docs = append(s.docs, c)
+		} else {
+			s.out = append(s.out, m)
+		}
+	}
+	return s
+}
+
+func (s *step) messages() int { return 1 + len(s.out) + len(s.docs) }
+
+func (s *step) writes(subjects map[string]bool) bool {
+	return len(subjects) > 0 && slices.ContainsFunc(s.docs, func(c *change) bool { return subjects[c.subject] })
+}
+
+// commit makes a step durable and returns the revision of its mark. Errors
+// match errConflict, when the mark has moved, [ErrStale], or those of
+// [bus.Bus.SendBatch] and [bus.Pending.Wait]; after [bus.ErrUnavailable] it is
+// not known what is stored. If ctx ends first the step may still be committed.
+func (g *group) commit(ctx context.Context, s *step) (uint64, error) {
+	if n := s.messages(); n > bus.MaxBatch {
+		return 0, fmt.Errorf("%w: a step of %d messages, the server takes %d in one batch", bus.ErrTooLarge, n, bus.MaxBatch)
+	}
+	if err := g.enqueue(s); err != nil {
+		return 0, err
+	}
+	select {
+	case o := <-s.done:
+		return o.revision, o.err
+	case <-ctx.Done():
+		return 0, fmt.Errorf("%w: not committed yet: %w", bus.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+func (g *group) enqueue(s *step) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range s.docs {
+		if !g.current(c) {
+			return fmt.Errorf("%w: %s", ErrStale, c.subject)
+		}
+	}
+	for _, c := range s.docs {
+		g.stage(c)
+	}
+	g.queue = append(g.queue, s)
+	if g.flying < maxFlying {
+		g.flying++
+		go g.fly()
+	}
+	return nil
+}
+
+// current reports whether a change is based on the newest state of its
+// document, as far as it is known here.
+func (g *group) current(c *change) bool {
+	if t := g.tips[c.subject]; t != nil {
+		return !t.broken && t.version == c.based
+	}
+	return !c.based.staged() && uint64(c.based) >= g.settled[c.subject]
+}
+
+func (g *group) stage(c *change) {
+	t := g.tips[c.subject]
+	if t == nil {
+		t = &tip{base: uint64(c.based)}
+		g.tips[c.subject] = t
+	}
+	g.serial++
+	t.version = firstStaged + g.serial
+	t.data, t.deletes = c.data, c.deletes
+	t.open++
+	c.tip = t
+}
+
+// fly commits batches until nothing is left that could go.
+func (g *group) fly() {
+	for {
+		steps := g.take()
+		if len(steps) == 0 {
+			return
+		}
+		f := flight{group: g, broken: map[string]bool{}}
+		f.commit(context.Background(), steps)
+		g.ground(steps)
+	}
+}
+
+// take returns the steps of the next batch. A document that is under way keeps
+// the steps that change it waiting, for the revision they follow is not known yet.
+func (g *group) take() []*step {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var taken, left []*step
+	var waiting map[string]bool // documents changed by a step that has to wait
+	messages, size := 0, int64(0)
+	for i, s := range g.queue {
+		messages, size = messages+s.messages(), size+s.size
+		if len(taken) > 0 && (messages > bus.MaxBatch || size > maxBatchBytes) {
+			left = append(left, g.queue[i:]...)
+			break
+		}
+		if s.writes(waiting) || slices.ContainsFunc(s.docs, func(c *change) bool { return c.tip.flying }) {
+			if waiting == nil {
+				waiting = map[string]bool{}
+			}
+			for _, c := range s.docs {
+				waiting[c.subject] = true
+			}
+			messages, size = messages-s.messages(), size-s.size
+			left = append(left, s)
+			continue
+		}
+		taken = append(taken, s)
+	}
+	g.queue = left
+	for _, s := range taken {
+		for _, c := range s.docs {
+			c.tip.flying = true
+		}
+	}
+	if len(taken) == 0 {
+		g.flying--
+	}
+	return taken
+}
+
+// ground lets go of the documents of a flight that is over.
+func (g *group) ground(steps []*step) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range steps {
+		for _, c := range s.docs {
+			c.tip.flying = false
+		}
+	}
+}
+
+// landed ends steps that were stored from sequence first on.
+func (g *group) landed(steps []*step, documents []string, first uint64) {
+	g.mu.Lock()
+	sequence := first + uint64(len(documents))
+	revisions := make([]uint64, len(steps))
+	for i, s := range steps {
+		revisions[i] = sequence + uint64(len(s.out))
+		sequence = revisions[i] + 1
+		for _, c := range s.docs {
+			c.tip.open--
+		}
+	}
+	for i, subject := range documents {
+		t := g.tips[subject]
+		t.base = first + uint64(i)
+		if t.open == 0 {
+			delete(g.tips, subject)
+		}
+		if len(g.settled) >= maxSettled {
+			clear(g.settled) // they only save a question
+		}
+		g.settled[subject] = first
+	}
+	g.mu.Unlock()
+	for i, s := range steps {
+		s.done <- outcome{revision: revisions[i]}
+	}
+}
+
+// fail ends a step of a flight, and with it whatever builds on what it would
+// have written: that is stale.
+func (g *group) fail(s *step, broken map[string]bool, err error) {
+	g.mu.Lock()
+	fallen := []*step{s}
+	g.abandon(s, broken)
+	g.queue = slices.DeleteFunc(g.queue, func(q *step) bool {
+		if !q.writes(broken) {
+			return false
+		}
+		g.abandon(q, broken)
+		fallen = append(fallen, q)
+		return true
+	})
+	g.mu.Unlock()
+	for _, f := range fallen {
+		f.done <- outcome{err: err}
+		err = fmt.Errorf("%w: a change before it failed", ErrStale)
+	}
+}
+
+// abandon takes the changes of a step back. The caller holds g.mu.
+func (g *group) abandon(s *step, broken map[string]bool) {
+	for _, c := range s.docs {
+		broken[c.subject] = true
+		c.tip.broken = true
+		if c.tip.open--; c.tip.open == 0 {
+			delete(g.tips, c.subject)
+		}
+	}
+}
+
+// documents returns one message for each document that the steps change: the
+// last change, following the revision that the first one is based on.
+func (g *group) documents(steps []*step) (subjects []string, msgs []*nats.Msg) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	index := map[string]int{}
+	for _, s := range steps {
+		for _, c := range s.docs {
+			i, again := index[c.subject]
+			if !again {
+				i = len(msgs)
+				index[c.subject] = i
+				subjects = append(subjects, c.subject)
+				msgs = append(msgs, nil)
+			}
+			msgs[i] = c.message(c.tip.base)
+		}
+	}
+	return subjects, msgs
+}
+
+func (c *change) message(base uint64) *nats.Msg {
+	m := &nats.Msg{Subject: c.subject, Data: c.data, Header: nats.Header{
+		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(base, 10)},
+		jetstream.MsgTTLHeader:              {"never"},
+	}}
+	if base > 0 {
+		m.Header[jetstream.MsgRollup] = []string{jetstream.MsgRollupSubject}
+	}
+	if c.deletes {
+		m.Header[headerOperation] = []string{operationDelete}
+		m.Header[jetstream.MsgTTLHeader] = []string{deletedTTL}
+	}
+	return m
+}
+
+// bases returns the revisions that the documents of the steps follow.
+func (g *group) bases(steps []*step) map[string]uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	bases := map[string]uint64{}
+	for _, s := range steps {
+		for _, c := range s.docs {
+			bases[c.subject] = c.tip.base
+		}
+	}
+	return bases
+}
+
+// peek returns the newest state of a document if it is not committed yet.
+func (g *group) peek(subject string) (Document, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t := g.tips[subject]
+	if t == nil || t.broken {
+		return Document{}, false
+	}
+	return Document{Data: t.data, Version: t.version, Exists: !t.deletes}, true
+}
+
+// publish sends all of out and then waits for all: none is in flight when it returns.
+func publish(ctx context.Context, b *bus.Bus, out []*nats.Msg) (err error) {
+	pending := make([]*bus.Pending, 0, len(out))
+	for _, m := range out {
+		p, serr := b.Send(ctx, m)
+		if serr != nil {
+			err = serr
+			break
+		}
+		pending = append(pending, p)
+	}
+	for _, p := range pending {
+		if _, werr := p.Wait(ctx); werr != nil && err == nil {
+			err = werr
+		}
+	}
+	return err
+}
+
+// publishMark stores a mark on its own and returns its revision; the error
+// matches errConflict when the mark has moved.
+func publishMark(ctx context.Context, b *bus.Bus, m *nats.Msg) (uint64, error) {
+	pending, err := b.Send(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	receipt, err := pending.Wait(ctx)
+	if errors.Is(err, bus.ErrConflict) {
+		return 0, fmt.Errorf("%w: %w", errConflict, err)
+	}
+	return receipt.Sequence, err
+}

@@ -1,0 +1,250 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// StreamConfig are the choices of [NewStream].
+type StreamConfig struct {
+	// Retention is how long an event is remembered after its last change:
+	// how late a copy of it may come and still be recognised. At least one
+	// second; a fraction of a second is rounded up. Defaults to 24 h.
+	Retention time.Duration
+	// Claims makes a worker claim an event before its handler runs, as [KV]
+	// does: for handlers with effects outside NATS, at the price of one more
+	// write an event. Without it two workers that get copies of one event at
+	// the same time may both run the handler; what one of them returns takes
+	// effect. Defaults to false.
+	Claims bool
+	// Logger logs takeovers of claims whose worker died. Defaults to silence.
+	Logger zerolog.Logger
+}
+
+// Stream is the ledger in the event stream (ADR 0003). A done mark, the
+// outgoing messages and the documents of a step become durable in one atomic
+// batch; steps that are ready at the same time share one.
+type Stream struct {
+	*engine
+	marks *streamStore
+}
+
+var _ Ledger = (*Stream)(nil)
+
+// NewStream returns a ledger with marks in b's event stream. It does no I/O.
+// The error matches [ErrConfig].
+func NewStream(b *bus.Bus, cfg StreamConfig) (*Stream, error) {
+	retention, err := retentionOf(cfg.Retention)
+	if err != nil {
+		return nil, err
+	}
+	s := &streamStore{
+		bus:       b,
+		name:      b.Names().EventsStream(),
+		prefix:    b.Names().Root("ledger."),
+		retention: retention,
+		unwritten: []string{"0"},
+		lifetime:  []string{strconv.FormatInt(int64((retention+time.Second-1)/time.Second), 10)},
+	}
+	s.clock.ask = s.askTime
+	s.group = newGroup(b, s)
+	e := newEngine(s, time.Now, cfg.Logger)
+	e.claimless = !cfg.Claims
+	return &Stream{engine: e, marks: s}, nil
+}
+
+// Prepare checks that the ledger can keep its promise: the server and the
+// event stream take atomic batches and keep each mark for the lifetime it was
+// given, and the retention covers horizon, the longest time over which an
+// event can be retried. Errors match [ErrNoStream] or [ErrConfig] and say what
+// to do, or [bus.ErrUnavailable].
+func (l *Stream) Prepare(ctx context.Context, horizon time.Duration) error {
+	if err := checkHorizon(l.marks.retention, horizon); err != nil {
+		return err
+	}
+	if version := l.marks.bus.Conn().ConnectedServerVersion(); tooOld(version) {
+		return fmt.Errorf("%w %q: server %s knows no atomic batches: update it to %s, or use the KV ledger", ErrNoStream, l.marks.name, version, batchesSince)
+	}
+	stream, err := l.marks.openStream(ctx)
+	if err != nil {
+		return fmt.Errorf("dedup: prepare: %w", err)
+	}
+	return l.marks.check(stream.CachedInfo().Config)
+}
+
+// batchesSince is the first server version with atomic batches.
+const batchesSince = "2.12.0"
+
+// tooOld compares the two leading numbers of versions. What is no version is
+// taken for a new one: the stream's answer will tell.
+func tooOld(version string) bool {
+	var major, minor int
+	if _, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor); err != nil {
+		return false
+	}
+	return major < 2 || major == 2 && minor < 12
+}
+
+// streamStore is a store in the event stream: a mark is the last message on
+// ledger.<consumer>.<event key>. A done mark goes the way of the group, in one
+// atomic batch with what it stands for; all other marks are published alone.
+type streamStore struct {
+	bus       *bus.Bus
+	name      string
+	prefix    string // of marks' subjects
+	retention time.Duration
+	unwritten []string // the expected sequence of a new mark, shared by all
+	lifetime  []string // the Nats-TTL of a mark that ends, likewise
+	clock     serverClock
+	group     *group
+	stream    atomic.Pointer[jetstream.Stream]
+}
+
+func (s *streamStore) write(ctx context.Context, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
+	mark, err := s.mark(key, after, r)
+	if err != nil {
+		return 0, err
+	}
+	if r.State == stateDone || r.State == stateWaiting && len(out) > 0 {
+		revision, err := s.group.commit(ctx, newStep(mark, after, out))
+		return revision, s.missing(err)
+	}
+	// A dead letter belongs to another stream, which no batch can span: it is
+	// stored first, so that a crash between the two leaves the event to be
+	// parked again, under the letter's own message id.
+	if err := publish(ctx, s.bus, out); err != nil {
+		return 0, err
+	}
+	revision, err := publishMark(ctx, s.bus, mark)
+	return revision, s.missing(err)
+}
+
+func (s *streamStore) mark(key string, after uint64, r record) (*nats.Msg, error) {
+	data, err := r.encode()
+	if err != nil {
+		return nil, err
+	}
+	m := &nats.Msg{
+		Subject: s.prefix + key,
+		Header:  nats.Header{jetstream.ExpectedLastSubjSeqHeader: s.unwritten, jetstream.MsgTTLHeader: s.lifetime},
+		Data:    data,
+	}
+	if after > 0 {
+		m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(after, 10)}
+		m.Header[jetstream.MsgRollup] = []string{jetstream.MsgRollupSubject}
+	}
+	if r.State == stateParked {
+		m.Header[jetstream.MsgTTLHeader] = []string{"never"} // whatever the stream's own age limit
+	}
+	return m, nil
+}
+
+func (s *streamStore) read(ctx context.Context, key string) (entry, error) {
+	m, err := s.last(ctx, s.prefix+key)
+	if m == nil || err != nil {
+		return entry{}, err
+	}
+	r, err := decodeRecord(m.Data)
+	if err != nil {
+		return entry{}, err
+	}
+	return entry{revision: m.Sequence, record: r, created: m.Time}, nil
+}
+
+// last returns the latest message on a subject, nil if there is none. It may
+// lag behind.
+func (s *streamStore) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	stream := s.stream.Load()
+	if stream == nil {
+		opened, err := s.openStream(ctx)
+		if err != nil {
+			return nil, err
+		}
+		stream = &opened
+	}
+	m, err := (*stream).GetLastMsgForSubject(ctx, subject)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, s.fault(err)
+	}
+	return m, nil
+}
+
+func (s *streamStore) now(ctx context.Context) (time.Time, error) { return s.clock.now(ctx) }
+
+// askTime asks the stream's leader, which stamps what it stores.
+func (s *streamStore) askTime(ctx context.Context) (time.Time, error) {
+	stream, err := s.openStream(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return stream.CachedInfo().TimeStamp, nil
+}
+
+func (s *streamStore) openStream(ctx context.Context) (jetstream.Stream, error) {
+	stream, err := s.bus.JetStream().Stream(ctx, s.name)
+	if err != nil {
+		return nil, s.fault(err)
+	}
+	s.stream.CompareAndSwap(nil, &stream)
+	return stream, nil
+}
+
+// check refuses settings under which steps cannot be committed, or marks would
+// end too early.
+func (s *streamStore) check(cfg jetstream.StreamConfig) error {
+	var why string
+	switch {
+	case !cfg.AllowAtomicPublish:
+		why = "does not allow atomic batches"
+	case !cfg.AllowMsgTTL:
+		why = "does not allow a lifetime for each message"
+	case !cfg.AllowRollup:
+		why = "does not allow a mark to replace its predecessor (rollup)"
+	case !cfg.AllowDirect:
+		why = "does not allow direct reads"
+	case cfg.Discard == jetstream.DiscardOld && (cfg.MaxMsgs > 0 || cfg.MaxBytes > 0):
+		return fmt.Errorf("%w %q drops its oldest messages when it is full, marks among them: remove its limit of messages or bytes, or use the KV ledger", ErrNoStream, s.name)
+	case cfg.MaxAge > 0 && cfg.MaxAge < s.retention:
+		return fmt.Errorf("%w %q drops marks after %v, before the Retention of %v: make it keep events longer, or shorten the Retention", ErrNoStream, s.name, cfg.MaxAge, s.retention)
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w %q %s: run `farandole topology apply`", ErrNoStream, s.name, why)
+}
+
+// missing gives a publish that met no stream this ledger's name for it.
+func (s *streamStore) missing(err error) error {
+	if errors.Is(err, bus.ErrNoStream) {
+		return fmt.Errorf("%w: %w", s.noStream(), err)
+	}
+	return err
+}
+
+func (s *streamStore) noStream() error {
+	return fmt.Errorf("%w %q does not exist: run `farandole topology apply`", ErrNoStream, s.name)
+}
+
+// fault gives an error of reading its sentinel.
+func (s *streamStore) fault(err error) error {
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return s.noStream()
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return fmt.Errorf("%w: %w", bus.ErrClosed, err)
+	}
+	return fmt.Errorf("%w: read %s: %w", bus.ErrUnavailable, s.name, err)
+}

@@ -1,0 +1,315 @@
+package dedup_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dedup/deduptest"
+)
+
+func TestStream(t *testing.T) {
+	t.Parallel()
+	for name, claims := range map[string]bool{"claims": true, "claimless": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			deduptest.Run(t, streamFactory(t, claims))
+		})
+	}
+}
+
+func TestStream_model(t *testing.T) {
+	t.Parallel()
+	deduptest.RunModel(t, streamFactory(t, false), false)
+}
+
+// streamFactory gives tests whose marks do not end the same stream.
+func streamFactory(tb testing.TB, claims bool) deduptest.Factory {
+	tb.Helper()
+	shared := bustest.NewBus(tb)
+	return func(t *testing.T, retention time.Duration) deduptest.Backend {
+		t.Helper()
+		b := shared
+		if retention < time.Hour {
+			b = bustest.NewBus(t)
+		}
+		return deduptest.Backend{
+			Open: func() deduptest.Ledger {
+				return newStream(t, b, dedup.StreamConfig{Retention: retention, Claims: claims})
+			},
+			Names:  b.Names(),
+			Stored: func(subject string) int { return stored(t, b, subject) },
+			Marks:  func() int { return len(subjects(t, b, "ledger.>")) },
+			Pass:   func(d time.Duration) { <-time.After(d) },
+		}
+	}
+}
+
+func newStream(tb testing.TB, b *bus.Bus, cfg dedup.StreamConfig) *dedup.Stream {
+	tb.Helper()
+	l, err := dedup.NewStream(b, cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return l
+}
+
+// subjects counts the event stream's messages by subject.
+func subjects(tb testing.TB, b *bus.Bus, filter string) map[string]uint64 {
+	tb.Helper()
+	stream, err := b.JetStream().Stream(tb.Context(), b.Names().EventsStream())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	info, err := stream.Info(tb.Context(), jetstream.WithSubjectFilter(b.Names().Root(filter)))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return info.State.Subjects
+}
+
+// handed is a first delivery.
+func handed(k bus.EventKey) dedup.Request {
+	return dedup.Request{Consumer: "payment", Key: k, Lease: time.Minute}
+}
+
+func claim(tb testing.TB, l dedup.Ledger, r dedup.Request, want dedup.Status) *dedup.Claim {
+	tb.Helper()
+	c, err := l.Claim(tb.Context(), r)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if c.Status != want {
+		tb.Fatalf("claim of %s: got %v, want %v", r.Key, c.Status, want)
+	}
+	return c
+}
+
+func event(b *bus.Bus, id string) *nats.Msg {
+	return &nats.Msg{
+		Subject: b.Names().EventSubject("payment.captured.v1", bus.Key(id)),
+		Header:  nats.Header{nats.MsgIdHdr: {id}}, Data: []byte(id),
+	}
+}
+
+// Without claims nothing is written before the step; then everything is, once.
+func TestStream_claimless(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	first, second := newStream(t, b, dedup.StreamConfig{}), newStream(t, b, dedup.StreamConfig{})
+	k := bus.KeyOf("/shop", "1")
+	one, two := claim(t, first, handed(k), dedup.Claimed), claim(t, second, handed(k), dedup.Claimed)
+	if err := first.Extend(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(subjects(t, b, ">")); n != 0 {
+		t.Fatalf("%d subjects written by claims", n)
+	}
+	if err := first.Complete(t.Context(), one, []*nats.Msg{event(b, "1")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Complete(t.Context(), one, []*nats.Msg{event(b, "1")}); err != nil {
+		t.Fatalf("again: %v", err)
+	}
+	late := event(b, "late")
+	for what, err := range map[string]error{
+		"complete": second.Complete(t.Context(), two, []*nats.Msg{late}),
+		"release":  second.Release(t.Context(), claimLate(t, second, k), &bus.Attempt{Number: 1, Error: "x"}, nil),
+		"park":     second.Park(t.Context(), claimLate(t, second, k), nil, &nats.Msg{Subject: b.Names().DeadLetterSubject("payment", bus.ReasonPermanent, k)}),
+	} {
+		if !errors.Is(err, dedup.ErrSettled) {
+			t.Errorf("%s after another worker's step: got %v, want ErrSettled", what, err)
+		}
+	}
+	if got := subjects(t, b, "events.>"); len(got) != 1 || got[event(b, "1").Subject] != 1 {
+		t.Fatalf("events stored: %v", got)
+	}
+	if n := stored(t, b, b.Names().DeadLetterSubject("payment", bus.ReasonPermanent, k)); n != 0 {
+		t.Fatal("a letter of an event that is done")
+	}
+	claim(t, second, dedup.Request{Consumer: "payment", Key: k, Lease: time.Minute, Redelivered: true}, dedup.Done)
+}
+
+// claimLate is a claim by a ledger that has not heard of the event.
+func claimLate(tb testing.TB, l *dedup.Stream, k bus.EventKey) *dedup.Claim {
+	tb.Helper()
+	return claim(tb, l, handed(k), dedup.Claimed)
+}
+
+// Giving an event back unspent leaves no mark; a failed attempt does.
+func TestStream_claimless_release(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	l, k := newStream(t, b, dedup.StreamConfig{}), bus.KeyOf("/shop", "1")
+	if err := l.Release(t.Context(), claim(t, l, handed(k), dedup.Claimed), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(subjects(t, b, "ledger.>")); n != 0 {
+		t.Fatalf("%d marks after a release unspent", n)
+	}
+	c := claim(t, l, handed(k), dedup.Claimed)
+	if err := l.Release(t.Context(), c, &bus.Attempt{Number: 1, Error: "once"}, event(b, "later")); err != nil {
+		t.Fatal(err)
+	}
+	again := handed(k)
+	again.Redelivered = true
+	if c = claim(t, l, again, dedup.Claimed); c.Failures != 1 || c.Crashes != 0 {
+		t.Fatalf("claim after a failure: %d failures, %d crashes", c.Failures, c.Crashes)
+	}
+	if subjects(t, b, "events.>")[event(b, "later").Subject] != 1 {
+		t.Fatal("what brings the event back is not stored")
+	}
+}
+
+// Many steps at once share batches, and each comes out on its own: done ones
+// are told apart from new ones, whose events are stored.
+func TestStream_group_finds_the_guilty(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	mine, theirs := newStream(t, b, dedup.StreamConfig{}), newStream(t, b, dedup.StreamConfig{})
+	const n = 300
+	claims := make([]*dedup.Claim, n)
+	for i := range claims {
+		k := bus.KeyOf("/shop", fmt.Sprint(i))
+		claims[i] = claim(t, mine, handed(k), dedup.Claimed)
+		if i%3 == 0 {
+			c := claim(t, theirs, handed(k), dedup.Claimed)
+			if err := theirs.Complete(t.Context(), c, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	errs := all(n, func(i int) error {
+		out := []*nats.Msg{event(b, fmt.Sprint(i))}
+		if i == 7 {
+			out = append(out, &nats.Msg{Subject: "nobody-stores-this"})
+		}
+		if i == 8 {
+			out[0].Data = make([]byte, b.Conn().MaxPayload())
+		}
+		return mine.Complete(t.Context(), claims[i], out)
+	})
+	for i, err := range errs {
+		want := error(nil)
+		switch {
+		case i%3 == 0:
+			want = dedup.ErrSettled
+		case i == 8:
+			want = bus.ErrTooLarge
+		case i == 7:
+			want = bus.ErrIncomplete
+		}
+		if !errors.Is(err, want) {
+			t.Errorf("step %d: got %v, want %v", i, err, want)
+		}
+	}
+	if got := len(subjects(t, b, "events.>")); got != 2*n/3-2 {
+		t.Errorf("%d events stored, want %d", got, 2*n/3-2)
+	}
+}
+
+// all runs n calls at once and returns their errors.
+func all(n int, call func(i int) error) []error {
+	errs := make([]error, n)
+	done := make(chan struct{})
+	for i := range n {
+		go func() {
+			errs[i] = call(i)
+			done <- struct{}{}
+		}()
+	}
+	for range n {
+		<-done
+	}
+	return errs
+}
+
+// An event that is in the stream already, from before the ledger was changed,
+// does not keep its step from being committed, nor its neighbours.
+func TestStream_known_message_id(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	l := newStream(t, b, dedup.StreamConfig{})
+	if _, err := send(t.Context(), b, event(b, "3")); err != nil {
+		t.Fatal(err)
+	}
+	claims := make([]*dedup.Claim, 10)
+	for i := range claims {
+		claims[i] = claim(t, l, handed(bus.KeyOf("/shop", fmt.Sprint(i))), dedup.Claimed)
+	}
+	for i, err := range all(len(claims), func(i int) error {
+		return l.Complete(t.Context(), claims[i], []*nats.Msg{event(b, fmt.Sprint(i))})
+	}) {
+		if err != nil {
+			t.Errorf("step %d: %v", i, err)
+		}
+	}
+	got := subjects(t, b, "events.>")
+	if len(got) != 10 || got[event(b, "3").Subject] != 2 || got[event(b, "4").Subject] != 1 {
+		t.Errorf("events stored: %v", got)
+	}
+}
+
+func send(ctx context.Context, b *bus.Bus, m *nats.Msg) (bus.Receipt, error) {
+	p, err := b.Send(ctx, m)
+	if err != nil {
+		return bus.Receipt{}, err
+	}
+	return p.Wait(ctx)
+}
+
+// A stream or server that cannot keep the promise is refused at the start, and
+// the error says what to do.
+func TestStream_Prepare(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*jetstream.StreamConfig)
+		want   string
+	}{
+		"as it should be": {func(*jetstream.StreamConfig) {}, ""},
+		"no batches":      {func(s *jetstream.StreamConfig) { s.AllowAtomicPublish = false }, "atomic batches: run `farandole topology apply`"},
+		"bounded":         {func(s *jetstream.StreamConfig) { s.MaxBytes = 1 << 30 }, "marks among them"},
+		"short-lived":     {func(s *jetstream.StreamConfig) { s.MaxAge = time.Hour }, "before the Retention of 24h0m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := bustest.NewBus(t)
+			stream, err := b.JetStream().Stream(t.Context(), b.Names().EventsStream())
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := stream.CachedInfo().Config
+			c.change(&cfg)
+			if _, err := b.JetStream().UpdateStream(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+			err = newStream(t, b, dedup.StreamConfig{}).Prepare(t.Context(), time.Minute)
+			switch {
+			case c.want == "" && err != nil:
+				t.Fatal(err)
+			case c.want != "" && (!errors.Is(err, dedup.ErrNoStream) || !strings.Contains(err.Error(), c.want)):
+				t.Fatalf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+	b := bustest.NewBus(t)
+	l := newStream(t, b, dedup.StreamConfig{Retention: time.Minute})
+	if err := l.Prepare(t.Context(), time.Hour); !errors.Is(err, dedup.ErrConfig) {
+		t.Errorf("retention below the horizon: got %v, want ErrConfig", err)
+	}
+	if err := b.JetStream().DeleteStream(t.Context(), b.Names().EventsStream()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Prepare(t.Context(), time.Second); !errors.Is(err, dedup.ErrNoStream) {
+		t.Errorf("without the stream: got %v, want ErrNoStream", err)
+	}
+}
