@@ -8,6 +8,7 @@ import (
 
 	"github.com/farandole/farandole/internal/demo"
 	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/ledger"
 	"github.com/farandole/farandole/services/audit"
 )
 
@@ -17,6 +18,7 @@ type demoCmd struct {
 	Rate        float64 `default:"0" placeholder:"N" help:"Orders a second; 0 is as fast as possible."`
 	Concurrency int     `default:"16" help:"How many orders to place at once."`
 	Seed        uint64  `default:"1" help:"Draws customers, items and trouble; the same seed has the same outcome."`
+	Ledger      string  `enum:"kv,stream" default:"kv" help:"Where order and payment remember what they have handled: kv or stream. Inventory always does in the stream."`
 	Faults      string  `enum:"none,some,storm" default:"some" help:"How much trouble: none, some or storm."`
 }
 
@@ -27,7 +29,7 @@ func (c *demoCmd) Run(ctx context.Context, a *app) error {
 	}
 	screen := newScreen(a, c.Orders)
 	report, err := demo.Run(ctx, demo.Config{
-		Orders: c.Orders, Rate: c.Rate, Concurrency: c.Concurrency, Seed: c.Seed, Faults: demo.Faults(c.Faults),
+		Orders: c.Orders, Rate: c.Rate, Concurrency: c.Concurrency, Seed: c.Seed, Faults: demo.Faults(c.Faults), Ledger: ledger.Kind(c.Ledger),
 		Progress: screen.progress, Notice: screen.notice, Logger: a.log("off"),
 	})
 	screen.close()

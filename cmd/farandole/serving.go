@@ -15,6 +15,7 @@ import (
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/internal/embedded"
 	"github.com/farandole/farandole/internal/host"
+	"github.com/farandole/farandole/internal/ledger"
 	"github.com/farandole/farandole/internal/provider"
 	"github.com/farandole/farandole/services/inventory"
 	"github.com/farandole/farandole/services/order"
@@ -159,9 +160,10 @@ func (s *serving) provision(ctx context.Context, b *bus.Bus) error {
 	}
 }
 
-// settings are a consumer's, as far as flags say.
-func (s *serving) settings() consumer.Config {
-	cfg := consumer.Config{
+// settings are a consumer's, as far as flags say. outside says that its
+// handlers have effects outside NATS.
+func (s *serving) settings(b *bus.Bus, outside bool) (cfg consumer.Config, err error) {
+	cfg = consumer.Config{
 		Concurrency: s.cmd.Concurrency, Lease: s.cmd.Lease, Grace: s.cmd.Grace,
 		Retry: consumer.RetryPolicy{MaxAttempts: s.cmd.MaxAttempts}, Logger: s.log,
 	}
@@ -169,14 +171,19 @@ func (s *serving) settings() consumer.Config {
 	if cfg.Lease > 0 { // a handler may not take longer than its lease
 		cfg.HandlerTimeout = min(cfg.Lease, defaultHandlerTimeout)
 	}
-	return cfg
+	cfg.Ledger, err = ledger.Kind(s.cmd.Ledger).Open(b, outside, s.log)
+	return cfg, err
 }
 
 // defaultHandlerTimeout is the consumer's.
 const defaultHandlerTimeout = 10 * time.Second
 
 func (s *serving) addOrder(b *bus.Bus) error {
-	svc, err := order.New(b, order.Config{Consumer: s.settings(), Logger: s.log})
+	settings, err := s.settings(b, false)
+	if err != nil {
+		return err
+	}
+	svc, err := order.New(b, order.Config{Deadline: s.cmd.Deadline, Consumer: settings, Logger: s.log})
 	if err != nil {
 		return err
 	}
@@ -185,7 +192,11 @@ func (s *serving) addOrder(b *bus.Bus) error {
 }
 
 func (s *serving) addPayment(b *bus.Bus) error {
-	cfg := payment.Config{GatewayURL: s.cmd.GatewayURL, Consumer: s.settings(), Logger: s.log}
+	settings, err := s.settings(b, true)
+	if err != nil {
+		return err
+	}
+	cfg := payment.Config{GatewayURL: s.cmd.GatewayURL, Consumer: settings, Logger: s.log}
 	if t := cfg.Consumer.HandlerTimeout; t > 0 { // the gateway's share of it
 		cfg.Timeout = min(t*2/3, defaultGatewayTimeout)
 	}
@@ -201,7 +212,12 @@ func (s *serving) addPayment(b *bus.Bus) error {
 const defaultGatewayTimeout = 5 * time.Second
 
 func (s *serving) addInventory(b *bus.Bus) error {
-	svc, err := inventory.New(b, inventory.Config{Consumer: s.settings(), Logger: s.log})
+	settings, err := s.settings(b, false)
+	if err != nil {
+		return err
+	}
+	settings.Ledger = nil // its own: its state is in the stream
+	svc, err := inventory.New(b, inventory.Config{Consumer: settings, Logger: s.log})
 	if err != nil {
 		return err
 	}

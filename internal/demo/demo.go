@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/farandole/farandole/internal/ledger"
 )
 
 // Faults is an amount of trouble.
@@ -29,6 +31,9 @@ type Config struct {
 	Seed uint64
 	// Faults to inject. Defaults to Some.
 	Faults Faults
+	// Ledger of order and payment; inventory keeps its state in the stream and
+	// so needs the one there. Defaults to KV.
+	Ledger ledger.Kind
 	// Deadline bounds the whole run. Defaults to 3 min.
 	Deadline time.Duration
 	// Progress is called about ten times a second, from one goroutine.

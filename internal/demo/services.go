@@ -13,6 +13,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/internal/ledger"
 	"github.com/farandole/farandole/services/inventory"
 	"github.com/farandole/farandole/services/order"
 	"github.com/farandole/farandole/services/payment"
@@ -44,23 +45,29 @@ func settings(log zerolog.Logger) consumer.Config {
 
 // orderService has its HTTP interface on a port that outlives its crashes.
 type orderService struct {
-	addr string
-	log  zerolog.Logger
+	addr   string
+	ledger ledger.Kind
+	log    zerolog.Logger
 }
 
 // newOrderService finds a free port.
-func newOrderService(log zerolog.Logger) (*orderService, error) {
+func newOrderService(kind ledger.Kind, log zerolog.Logger) (*orderService, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("demo: order: %w", err)
 	}
-	return &orderService{addr: l.Addr().String(), log: log}, l.Close()
+	return &orderService{addr: l.Addr().String(), ledger: kind, log: log}, l.Close()
 }
 
 func (o *orderService) url() string { return "http://" + o.addr }
 
 func (o *orderService) start(b *bus.Bus) (process, error) {
-	s, err := order.New(b, order.Config{Consumer: settings(o.log), Logger: o.log})
+	consumer := settings(o.log)
+	var err error
+	if consumer.Ledger, err = o.ledger.Open(b, false, o.log); err != nil {
+		return process{}, err
+	}
+	s, err := order.New(b, order.Config{Consumer: consumer, Logger: o.log})
 	if err != nil {
 		return process{}, err
 	}
@@ -86,6 +93,7 @@ func (o *orderService) start(b *bus.Bus) (process, error) {
 // paymentService keeps its fault over its lives.
 type paymentService struct {
 	gatewayURL string
+	ledger     ledger.Kind
 	log        zerolog.Logger
 
 	mu      sync.Mutex
@@ -96,8 +104,13 @@ type paymentService struct {
 func (p *paymentService) start(b *bus.Bus) (process, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	consumer := settings(p.log)
+	var err error
+	if consumer.Ledger, err = p.ledger.Open(b, true, p.log); err != nil {
+		return process{}, err
+	}
 	s, err := payment.New(b, payment.Config{
-		GatewayURL: p.gatewayURL, Timeout: gatewayTimeout, NoPoison: p.healthy, Consumer: settings(p.log), Logger: p.log,
+		GatewayURL: p.gatewayURL, Timeout: gatewayTimeout, NoPoison: p.healthy, Consumer: consumer, Logger: p.log,
 	})
 	if err != nil {
 		return process{}, err

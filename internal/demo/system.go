@@ -53,12 +53,12 @@ func startSystem(ctx context.Context, cfg Config) (s *system, err error) {
 	if s.gateway, err = provider.Start(gateway.Config{Logger: cfg.Logger}); err != nil {
 		return s, fmt.Errorf("demo: %w", err)
 	}
-	shop, err := newOrderService(cfg.Logger)
+	shop, err := newOrderService(cfg.Ledger, cfg.Logger)
 	if err != nil {
 		return s, err
 	}
 	s.shop = shop.url()
-	s.payment = &paymentService{gatewayURL: s.gateway.URL, log: cfg.Logger, healthy: cfg.Faults == None}
+	s.payment = &paymentService{gatewayURL: s.gateway.URL, ledger: cfg.Ledger, log: cfg.Logger, healthy: cfg.Faults == None}
 	s.actors = []*actor{
 		s.actor(string(order.Name), shop.start),
 		s.actor(string(payment.Name), s.payment.start),

@@ -1,9 +1,10 @@
-// Package letters opens the dead letters of a system whose consumers keep the
-// KV ledger: dlq and dedup do not know each other, this ties them.
+// Package letters opens the dead letters of a system: dlq and dedup do not
+// know each other, this ties them.
 package letters
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
@@ -14,21 +15,50 @@ import (
 func Open(b *bus.Bus) (*dlq.Queue, error) {
 	kv, err := dedup.NewKV(b, dedup.Config{})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("letters: %w", err)
 	}
-	return dlq.Open(b, marks{kv}), nil
+	stream, err := dedup.NewStream(b, dedup.StreamConfig{})
+	if err != nil {
+		return nil, fmt.Errorf("letters: %w", err)
+	}
+	return dlq.Open(b, marks{kv, stream}), nil
 }
 
-// marks is the ledger as the queue wants it.
-type marks struct{ ledger *dedup.KV }
+// ledger is what people ask of one.
+type ledger interface {
+	Mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (dedup.Mark, bool, error)
+	Discard(ctx context.Context, c bus.Consumer, k bus.EventKey) error
+}
+
+// marks are the marks of all ledgers. A consumer has one of them, and nobody
+// outside knows which; one that has changed its ledger has left marks in the
+// old one, and the newest mark of an event counts.
+type marks []ledger
 
 var _ dlq.Marks = marks{}
 
 func (m marks) Mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (dlq.Mark, bool, error) {
-	mark, known, err := m.ledger.Mark(ctx, c, k)
+	_, mark, known, err := m.newest(ctx, c, k)
 	return dlq.Mark(mark), known, err
 }
 
 func (m marks) Discard(ctx context.Context, c bus.Consumer, k bus.EventKey) error {
-	return m.ledger.Discard(ctx, c, k)
+	l, _, known, err := m.newest(ctx, c, k)
+	if err != nil || !known {
+		return err
+	}
+	return l.Discard(ctx, c, k)
+}
+
+func (m marks) newest(ctx context.Context, c bus.Consumer, k bus.EventKey) (l ledger, newest dedup.Mark, known bool, err error) {
+	for _, candidate := range m {
+		mark, found, err := candidate.Mark(ctx, c, k)
+		if err != nil {
+			return nil, dedup.Mark{}, false, fmt.Errorf("letters: %w", err)
+		}
+		if found && (!known || mark.At.After(newest.At)) {
+			l, newest, known = candidate, mark, true
+		}
+	}
+	return l, newest, known, nil
 }

@@ -1,0 +1,37 @@
+// Package ledger lets people choose a service's ledger by a word.
+package ledger
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rs/zerolog"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/dedup"
+)
+
+// Kind names an implementation of [dedup.Ledger]; "" is KV.
+type Kind string
+
+// The ledgers.
+const (
+	KV     Kind = "kv"     // marks in a KV bucket
+	Stream Kind = "stream" // marks in the event stream, steps in atomic batches
+)
+
+// ErrKind is returned for a word that names no ledger.
+var ErrKind = errors.New("ledger: unknown kind")
+
+// Open returns the ledger for a service. outside says that its handlers have
+// effects outside NATS, so that an event is claimed before they run. It does
+// no I/O. The error matches [ErrKind].
+func (k Kind) Open(b *bus.Bus, outside bool, log zerolog.Logger) (dedup.Ledger, error) {
+	switch k {
+	case KV, "":
+		return dedup.NewKV(b, dedup.Config{Logger: log})
+	case Stream:
+		return dedup.NewStream(b, dedup.StreamConfig{Claims: outside, Logger: log})
+	}
+	return nil, fmt.Errorf("%w %q: want %q or %q", ErrKind, k, KV, Stream)
+}
