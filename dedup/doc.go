@@ -6,9 +6,10 @@
 // handler if it got the event, and ends the claim: with its outgoing messages
 // and the done mark ([Ledger.Complete]), with a failed attempt
 // ([Ledger.Release]) or with a dead letter ([Ledger.Park]). [KV] keeps the marks
-// in a JetStream KV bucket and is the default; [Memory] keeps them in the
-// process, for tests without a server. Both are one engine over two stores, and
-// package deduptest proves every implementation.
+// in a JetStream KV bucket and is the default; [Stream] keeps them in the event
+// stream and makes a step one atomic batch; [Memory] keeps them in the process,
+// for tests without a server. All are one engine over three stores, and package
+// deduptest proves every implementation.
 //
 // A mark is one small record under <consumer>.<event key>:
 //
@@ -27,13 +28,18 @@
 //
 // # Lifecycle
 //
-// [NewKV] does no I/O. [KV.Prepare] checks at start that the bucket can keep the
-// promise. A ledger has no goroutines and needs no closing.
+// [NewKV] and [NewStream] do no I/O. [KV.Prepare] and [Stream.Prepare] check at
+// start that the server can keep the promise. A ledger has no goroutines but
+// those of commits under way, and needs no closing.
 //
 // # Guarantees
 //
 //   - One owner: of all workers that claim an event, one gets it. The others
 //     are told [Busy] and never that the event is done. Contention is not an error.
+//     A Stream without claims gives an event to everybody who asks for the first
+//     time, and lets one of them commit; the others are told [ErrSettled].
+//   - Atomic steps (Stream): the mark, the outgoing messages and the documents of
+//     a Complete are stored together or not at all.
 //   - Fencing: a worker that was overtaken (stopped, paused, cut off for longer
 //     than its lease) can change nothing; each of its calls returns [ErrLeaseLost].
 //   - No wall clock of a worker decides anything. A lease is judged by the time
@@ -52,8 +58,10 @@
 //     and the done mark. What it emitted in between repeats with the same ids
 //     (KV: emitting and marking are two writes), so the next consumer's ledger
 //     recognises it; effects outside need an idempotency key.
-//   - That emitted messages of one Complete appear together: after an error some
-//     may be stored, until a rerun completes them.
+//   - That emitted messages of one Complete appear together (KV): after an error
+//     some may be stored, until a rerun completes them.
+//   - That a handler runs once (Stream without claims): copies of an event that
+//     arrive at the same time run side by side, and one takes effect.
 //   - Anything about a copy that comes later than the retention after the
 //     event's last change: it is new.
 //   - Leases across a leader change between servers whose clocks differ: they
