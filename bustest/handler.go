@@ -46,19 +46,58 @@ func Event(tb testing.TB, d bus.Draft) bus.Event {
 //
 // Not simulated: retries, the handler timeout, deduplication and dead letters.
 func Handle(ctx context.Context, r *consumer.Registry, name bus.Consumer, e bus.Event) ([]bus.Event, error) {
+	effects, err := Run(ctx, r, name, e)
+	return effects.Events, err
+}
+
+// Effects are what handling one event would make durable.
+type Effects struct {
+	// Events are the events that [Handle] returns.
+	Events []bus.Event
+	// Timers are the timers that are set, in the step's order.
+	Timers []Timer
+	// Cancelled are the timers that are ended.
+	Cancelled []consumer.TimerID
+}
+
+// Timer is a timer that is set.
+type Timer struct {
+	Name string
+	// Due is when it fires, if e was stored at its time: its time attribute.
+	Due time.Time
+	// Event is what is published then, as it would be.
+	Event bus.Event
+}
+
+// Run is [Handle] for handlers that set timers: it returns those as well. A
+// timer that cannot be is an error matching [consumer.ErrTimer].
+func Run(ctx context.Context, r *consumer.Registry, name bus.Consumer, e bus.Event) (Effects, error) {
 	step, err := r.Invoke(ctx, bus.Names{}, e)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = step.Validate()
 	}
-	out := make([]bus.Event, 0, len(step.Events))
+	if err != nil {
+		return Effects{}, err
+	}
+	effects := Effects{Events: make([]bus.Event, 0, len(step.Events)), Cancelled: step.Cancel}
 	for i, draft := range step.Events {
 		id := consumer.DerivedIdentity(name, e, i)
 		id.Source, id.Time = "/"+string(name), EventTime
 		sealed, err := draft.Seal(id)
 		if err != nil {
-			return nil, fmt.Errorf("bustest: outgoing event %d of %s: %w", i, e.Type(), err)
+			return Effects{}, fmt.Errorf("bustest: outgoing event %d of %s: %w", i, e.Type(), err)
 		}
-		out = append(out, sealed)
+		effects.Events = append(effects.Events, sealed)
 	}
-	return out, nil
+	for _, t := range step.Timers {
+		due := e.Time().Add(t.After)
+		id := consumer.TimerIdentity(name, e, t.ID(), due)
+		id.Source = "/" + string(name)
+		sealed, err := t.Event.Seal(id)
+		if err != nil {
+			return Effects{}, fmt.Errorf("bustest: timer %s of %s: %w", t.Name, e.Type(), err)
+		}
+		effects.Timers = append(effects.Timers, Timer{Name: t.Name, Due: due, Event: sealed})
+	}
+	return effects, nil
 }

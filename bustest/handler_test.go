@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
@@ -88,5 +89,42 @@ func TestHandleErrors(t *testing.T) {
 				t.Errorf("Handle = %d events, %v; want no events, %v", len(out), err, tt.want)
 			}
 		})
+	}
+}
+
+func TestRunReturnsTimers(t *testing.T) {
+	t.Parallel()
+	due := bus.Define[order]("order.deadline.v1")
+	other := consumer.TimerID{Name: "reminder", Key: "ord-1"}
+	r := handling(func(_ context.Context, e bus.Event, o order) (consumer.Step, error) {
+		return consumer.Step{
+			Timers: []consumer.Timer{{Name: "deadline", After: time.Hour, Event: due.New(bus.PartitionKey(e), o)}},
+			Cancel: []consumer.TimerID{other},
+		}, nil
+	})
+	e := bustest.Event(t, placed.New("ord-1", order{Amount: 2500}))
+	first, err := bustest.Run(t.Context(), r, "payment", e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := bustest.Run(t.Context(), r, "payment", e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(first.Timers) != 1 || len(first.Cancelled) != 1 || first.Cancelled[0] != other {
+		t.Fatalf("effects are %+v", first)
+	}
+	got := first.Timers[0]
+	if got.Name != "deadline" || !got.Due.Equal(bustest.EventTime.Add(time.Hour)) || bus.Extension(got.Event, bus.ExtCausation) != "ord-1" {
+		t.Errorf("timer is %+v", got)
+	}
+	if got.Event.String() != again.Timers[0].Event.String() {
+		t.Errorf("a rerun sets\n%s, before it was\n%s", again.Timers[0].Event, got.Event)
+	}
+	never := handling(func(context.Context, bus.Event, order) (consumer.Step, error) {
+		return consumer.Step{Timers: []consumer.Timer{{Name: "deadline", Event: due.New("k", order{})}}}, nil
+	})
+	if _, err := bustest.Run(t.Context(), never, "payment", e); !errors.Is(err, consumer.ErrTimer) {
+		t.Errorf("a timer without a time: %v, want ErrTimer", err)
 	}
 }

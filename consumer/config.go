@@ -25,7 +25,7 @@ type Config struct {
 	// acknowledgement, at least Concurrency. Defaults to 1,024.
 	InFlight int
 	// MaxAckPending is how many deliveries the server allows to be
-	// unacknowledged over all replicas, delayed retries included. Defaults to 4,096.
+	// unacknowledged over all replicas, short retries included. Defaults to 4,096.
 	MaxAckPending int
 	// HandlerTimeout is how long one run of a handler may take. Defaults to 10 s.
 	HandlerTimeout time.Duration
@@ -73,6 +73,11 @@ type RetryPolicy struct {
 	BaseDelay time.Duration
 	// MaxDelay. Defaults to 30 s.
 	MaxDelay time.Duration
+	// DeferAfter is the longest delay for which a failed event keeps its place
+	// (in MaxAckPending) and its key's order. After a longer one the server
+	// brings it back by a timer: it holds up nobody meanwhile, also not later
+	// events of its key. At least 1 s. Defaults to 10 s.
+	DeferAfter time.Duration
 }
 
 func (c Config) withDefaults() Config {
@@ -87,6 +92,7 @@ func (c Config) withDefaults() Config {
 	c.Retry.MaxAttempts = orDefault(c.Retry.MaxAttempts, 5)
 	c.Retry.BaseDelay = orDefault(c.Retry.BaseDelay, 500*time.Millisecond)
 	c.Retry.MaxDelay = orDefault(c.Retry.MaxDelay, max(30*time.Second, c.Retry.BaseDelay))
+	c.Retry.DeferAfter = orDefault(c.Retry.DeferAfter, 10*time.Second)
 	return c
 }
 
@@ -146,6 +152,9 @@ func (p RetryPolicy) validate() (errs []error) {
 	}
 	if p.MaxDelay < p.BaseDelay {
 		errs = append(errs, fmt.Errorf("%w: Retry.MaxDelay %v is shorter than BaseDelay %v", ErrConfig, p.MaxDelay, p.BaseDelay))
+	}
+	if p.DeferAfter < time.Second {
+		errs = append(errs, fmt.Errorf("%w: Retry.DeferAfter %v: want at least 1s, the grain of the server's timers", ErrConfig, p.DeferAfter))
 	}
 	return errs
 }

@@ -47,6 +47,7 @@ func TestConfigRules(t *testing.T) {
 		"attempts":                 {func(c *Config) { c.Retry.MaxAttempts = -1 }, "Retry.MaxAttempts -1"},
 		"B35 base delay":           {func(c *Config) { c.Retry.BaseDelay = -1 }, "Retry.BaseDelay -1ns"},
 		"B35 cap below base":       {func(c *Config) { c.Retry.BaseDelay, c.Retry.MaxDelay = 2, 1 }, "MaxDelay 1ns is shorter than BaseDelay 2ns"},
+		"defer too fine":           {func(c *Config) { c.Retry.DeferAfter = 999 * time.Millisecond }, "Retry.DeferAfter 999ms: want at least 1s"},
 		"B117 lease below timeout": {func(c *Config) { c.Lease, c.HandlerTimeout = 2*time.Second, 3*time.Second }, "Lease 2s is shorter than HandlerTimeout 3s"},
 		"from without a stream":    {func(c *Config) { c.From = &Source{Subjects: []string{"a"}} }, "From needs a stream"},
 		"from without subjects":    {func(c *Config) { c.From = &Source{Stream: "S"} }, "at least one subject"},

@@ -31,6 +31,8 @@ type Consumer struct {
 	budget   *budget
 	health   *health
 	metrics  *metrics
+	// schedules of the event stream: timers and deferred retries.
+	schedules *schedules
 
 	started atomic.Bool
 	stopped chan struct{}  // closed when nothing new may start
@@ -61,7 +63,8 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 		host:  hostname(),
 		lanes: newLanes(), flight: newFlight(), slots: newSlots(cfg.Concurrency, stopped),
 		suspects: newSuspects(), budget: newBudget(cfg.InFlight), stopped: stopped, idle: make(chan *delivery),
-		health: &health{fade: max(2*cfg.Lease, minFade)},
+		health:    &health{fade: max(2*cfg.Lease, minFade)},
+		schedules: &schedules{bus: b, stream: b.Names().EventsStream()},
 	}
 	var err error
 	if c.metrics, err = newMetrics(c, cfg.Metrics); err != nil {

@@ -25,7 +25,9 @@
 //   - A message is acknowledged only when it has taken effect, or lies in the
 //     dead letters. Nothing is dropped.
 //   - Within one process, events of one key run one after another in stream
-//     order, and an event that waits for its retry holds its key, not the others.
+//     order, and an event that waits for a short retry holds its key, not the others.
+//   - A retry that is longer off ([RetryPolicy.DeferAfter]) and a [Timer] wait at the
+//     server, over restarts of all, and take nobody's place.
 //   - A graceful stop spends no attempt. A crash spends none either, but is
 //     counted: after MaxCrashes of them the event is dead-lettered unrun.
 //   - Without ledger, stream or dead-letter stream nothing is handled and
@@ -35,7 +37,7 @@
 //
 //   - That a handler runs once. It may run again after a failure, a crash or a
 //     lost lease; effects outside NATS need an idempotency key.
-//   - Order across replicas of a service, and between a replayed event and
-//     later ones: handlers check versions or states.
+//   - Order across replicas of a service, and between a replayed or long
+//     deferred event and later ones: handlers check versions or states.
 //   - Anything about events older than the retention that are delivered again.
 package consumer

@@ -17,6 +17,13 @@ var (
 	ErrTimeout = errors.New("consumer: handler timeout")
 	// ErrAbandoned is returned by Run when handlers ignored their cancellation.
 	ErrAbandoned = errors.New("consumer: handlers did not return")
+	// ErrTimer is matched when a step's timers cannot be: an illegal name or
+	// time, or a timer set or cancelled twice in one step. The event is
+	// dead-lettered as "permanent".
+	ErrTimer = errors.New("consumer: invalid timer")
+	// ErrNoTimers is matched by what Health returns after a step with timers
+	// while the event stream does not keep any; the event waits.
+	ErrNoTimers = errors.New("consumer: no timers")
 
 	// errShutdown is why handlers are cancelled at the end of the grace period.
 	errShutdown = errors.New("consumer: shutting down")
@@ -43,7 +50,9 @@ var Skip = errors.New("consumer: skipped") //nolint:gochecknoglobals,revive,stat
 func Permanent(err error) error { return withOutcome(permanent, err, 0) }
 
 // RetryAfter asks for the next attempt after d instead of the policy's delay,
-// as a dependency's Retry-After would. It spends an attempt. RetryAfter(nil, d) is nil.
+// as a dependency's Retry-After would. It spends an attempt. Beyond
+// [RetryPolicy.DeferAfter] the event gives its place to others meanwhile; d must
+// be shorter than what ledger and stream keep. RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error { return withOutcome(retryAfter, err, d) }
 
 // outcome is a wish for what becomes of a failed event.

@@ -47,6 +47,15 @@ func (d *delivery) request(cfg Config) dedup.Request {
 	return dedup.Request{Consumer: cfg.Name, Key: d.key, Replay: d.redrive.Replay, Redelivered: d.redelivered, Lease: cfg.Lease}
 }
 
+// begun is when the event was first stored, by the server's clock: neither a
+// retry nor a replay makes it younger.
+func (d *delivery) begun() time.Time {
+	if !d.redrive.Stored.IsZero() {
+		return d.redrive.Stored
+	}
+	return d.stored
+}
+
 func (d *delivery) origin() dlq.Origin {
 	return dlq.Origin{Stream: d.stream, Sequence: d.sequence, Time: d.stored}
 }

@@ -93,8 +93,8 @@ func TestPayloadSizeIsWhatTheServerCounts(t *testing.T) {
 		Header:  nats.Header{"ce-id": {"1"}, "ce-source": {"/a", "/b"}, "Nats-Msg-Id": {""}},
 		Data:    []byte("0123456789"),
 	}
-	if got, want := payloadSize(m), int64(m.Size()-len(m.Subject)); got != want {
-		t.Errorf("payloadSize = %d, want %d", got, want)
+	if got, want := bus.PayloadSize(m), int64(m.Size()-len(m.Subject)); got != want {
+		t.Errorf("PayloadSize = %d, want %d", got, want)
 	}
 }
 

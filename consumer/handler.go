@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/state"
 )
 
 // Step is what handling one event makes durable, all of it once. The zero
@@ -15,6 +16,14 @@ type Step struct {
 	// the consumer, the causing event and their index, so a handler that runs
 	// again must return the same events in the same order.
 	Events []bus.Draft
+	// Timers are events for later, in any order; see [Timer].
+	Timers []Timer
+	// Cancel ends timers that this consumer has set. A timer that has fired,
+	// or was never set, is no error.
+	Cancel []TimerID
+	// State are changes of documents in the event stream, committed together
+	// with the events. They need the ledger [github.com/farandole/farandole/dedup.Stream].
+	State []state.Change
 }
 
 // Emit returns the step that sends these events.

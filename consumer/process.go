@@ -60,7 +60,7 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 		}
 		var out []*nats.Msg
 		if err == nil {
-			out, err = c.seal(event, step)
+			out, err = c.seal(durable, d, event, step)
 		}
 		if err != nil {
 			return c.fail(ctx, d, claim, err)
@@ -68,8 +68,8 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 
 		err = c.ledger.Complete(durable, claim, out) // 4. complete
 		if errors.Is(err, dedup.ErrStale) && runs < maxRuns {
-			if slot, ok = c.slots.acquire(); ok {
-				err = nil
+			if another, ok := c.slots.acquire(); ok {
+				slot, err = another, nil
 				continue // on the state that is there now
 			}
 		}
@@ -120,6 +120,8 @@ func (c *Consumer) fail(ctx context.Context, d *delivery, claim *dedup.Claim, er
 		return c.release(durable, d, claim, nil, Lost, 0)
 	case cause != nil && !isFinal(err):
 		return c.release(durable, d, claim, nil, Released, 0)
+	case errors.Is(err, ErrNoTimers):
+		return c.failClosed(durable, d, claim, "timers", err)
 	}
 	attempt := c.attempt(claim, err)
 	v := decide(err, attempt.Number, c.cfg.Retry, draw(d.key, d.redrive.Replay, attempt.Number, c.cfg.Retry))
@@ -127,6 +129,9 @@ func (c *Consumer) fail(ctx context.Context, d *delivery, claim *dedup.Claim, er
 		return c.park(durable, d, claim, &attempt, v.reason)
 	}
 	c.eventLog(d, c.log.Info()).Err(err).Int(keyAttempt, attempt.Number).Dur("retry_in", v.delay).Msg("handler failed, will retry")
+	if later := c.deferral(durable, d, v.delay); later != nil {
+		return c.postpone(durable, d, claim, &attempt, later, v.delay)
+	}
 	return c.release(durable, d, claim, &attempt, Retried, v.delay)
 }
 
@@ -189,12 +194,18 @@ func (c *Consumer) failClosed(ctx context.Context, d *delivery, claim *dedup.Cla
 // release writes the claim's end to the ledger and gives the message back.
 func (c *Consumer) release(ctx context.Context, d *delivery, claim *dedup.Claim, failure *bus.Attempt, o Outcome, delay time.Duration) fate {
 	if err := c.ledger.Release(ctx, claim, failure, nil); err != nil {
-		if f, over := c.outrun(d, err); over {
-			return f
-		}
-		c.health.set("ledger", err)
-		c.eventLog(d, c.log.Error()).Err(err).Msg("claim not released, other workers wait for the end of its lease")
+		return c.unreleased(d, err, o, delay)
 	}
+	return c.giveBack(d, o, delay)
+}
+
+// unreleased gives the message back although the ledger does not know.
+func (c *Consumer) unreleased(d *delivery, err error, o Outcome, delay time.Duration) fate {
+	if f, over := c.outrun(d, err); over {
+		return f
+	}
+	c.health.set("ledger", err)
+	c.eventLog(d, c.log.Error()).Err(err).Msg("claim not released, other workers wait for the end of its lease")
 	return c.giveBack(d, o, delay)
 }
 

@@ -73,7 +73,7 @@ func (c *Consumer) prepare(ctx context.Context) error {
 	if p, ok := c.ledger.(preparer); ok {
 		err := p.Prepare(ctx, c.retryHorizon())
 		switch {
-		case errors.Is(err, dedup.ErrConfig), errors.Is(err, dedup.ErrNoBucket):
+		case errors.Is(err, dedup.ErrConfig), errors.Is(err, dedup.ErrNoBucket), errors.Is(err, dedup.ErrNoStream):
 			errs = append(errs, fmt.Errorf("%w: %s: %w", ErrConfig, c.cfg.Name, err))
 		case err != nil:
 			errs = append(errs, fmt.Errorf("consumer: %s: %w", c.cfg.Name, err))

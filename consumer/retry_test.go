@@ -117,7 +117,7 @@ func TestB40_retries_that_clog_the_durable_are_reported(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	cfg := config()
-	cfg.MaxAckPending = 10
+	cfg.MaxAckPending, cfg.Retry.DeferAfter = 10, 2*time.Minute
 	var healthy tally
 	p := s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
 		if strings.HasPrefix(e.ID(), "bad") {

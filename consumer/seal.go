@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/state"
 )
 
 // outgoingIDs is the UUIDv5 namespace of derived event ids (ADR 0001).
@@ -17,8 +19,8 @@ var outgoingIDs = uuid.MustParse("6f1f8a52-5c1c-5e0a-9d0b-4a7e2f0f6c11") //nolin
 // seal gives a step's events their identity. The ids are derived from what
 // caused them, so a rerun emits the same ones and a half-finished step repeats
 // harmlessly. What can never be stored is found here, before any is sent.
-func (c *Consumer) seal(cause bus.Event, step Step) ([]*nats.Msg, error) {
-	out := make([]*nats.Msg, 0, len(step.Events))
+func (c *Consumer) seal(ctx context.Context, d *delivery, cause bus.Event, step Step) ([]*nats.Msg, error) {
+	out := make([]*nats.Msg, 0, len(step.Events)+len(step.Timers)+len(step.Cancel)+len(step.State))
 	for i, draft := range step.Events {
 		m, err := c.message(draft, c.identity(cause, i))
 		if err != nil {
@@ -26,7 +28,15 @@ func (c *Consumer) seal(cause bus.Event, step Step) ([]*nats.Msg, error) {
 		}
 		out = append(out, m)
 	}
-	return out, nil
+	timers, err := c.timers(ctx, d, cause, step)
+	if err != nil {
+		return nil, fmt.Errorf("consumer: timers of %s: %w", cause.Type(), err)
+	}
+	documents, err := state.Messages(c.ledger, step.State)
+	if err != nil {
+		return nil, Permanent(fmt.Errorf("consumer: state after %s: %w", cause.Type(), err))
+	}
+	return append(append(out, timers...), documents...), nil
 }
 
 func (c *Consumer) message(draft bus.Draft, id bus.Identity) (*nats.Msg, error) {
@@ -38,21 +48,15 @@ func (c *Consumer) message(draft bus.Draft, id bus.Identity) (*nats.Msg, error) 
 	if err != nil {
 		return nil, err
 	}
-	if size, limit := payloadSize(m), c.bus.Conn().MaxPayload(); limit > 0 && size > limit {
-		return nil, fmt.Errorf("%w: %d bytes, the server takes %d", bus.ErrTooLarge, size, limit)
-	}
-	return m, nil
+	return m, c.fits(m)
 }
 
-// payloadSize is what the server's max_payload bounds: headers and data.
-func payloadSize(m *nats.Msg) int64 {
-	size := len("NATS/1.0\r\n") + len("\r\n") + len(m.Data)
-	for name, values := range m.Header {
-		for _, value := range values {
-			size += len(name) + len(": ") + len(value) + len("\r\n")
-		}
+// fits checks a message against the server's max_payload.
+func (c *Consumer) fits(m *nats.Msg) error {
+	if size, limit := bus.PayloadSize(m), c.bus.Conn().MaxPayload(); limit > 0 && size > limit {
+		return fmt.Errorf("%w: %d bytes, the server takes %d", bus.ErrTooLarge, size, limit)
 	}
-	return int64(size)
+	return nil
 }
 
 func (c *Consumer) identity(cause bus.Event, index int) bus.Identity {
@@ -66,18 +70,31 @@ func (c *Consumer) identity(cause bus.Event, index int) bus.Identity {
 // because of cause, but for its source: id UUIDv5(consumer, event key, index),
 // the cause's correlation and trace, causation the cause's id, time now.
 func DerivedIdentity(consumer bus.Consumer, cause bus.Event, index int) bus.Identity {
-	name := make([]byte, 0, 80)
-	name = append(name, consumer...)
-	name = append(name, 0)
-	name = append(name, bus.EventKeyOf(cause)...)
-	name = append(name, 0)
-	name = strconv.AppendInt(name, int64(index), 10)
+	return follow(cause, derivedID(consumer, cause, strconv.Itoa(index)), time.Now().UTC())
+}
+
+// follow is the identity of an event that cause leads to.
+func follow(cause bus.Event, id string, at time.Time) bus.Identity {
 	return bus.Identity{
-		ID:          uuid.NewSHA1(outgoingIDs, name).String(),
-		Time:        time.Now().UTC(),
+		ID:          id,
+		Time:        at.UTC(),
 		Correlation: bus.Extension(cause, bus.ExtCorrelation),
 		Causation:   cause.ID(),
 		Traceparent: bus.Extension(cause, bus.ExtTraceparent),
 		Tracestate:  bus.Extension(cause, bus.ExtTracestate),
 	}
+}
+
+// derivedID is UUIDv5 over (consumer, event key of cause, parts). No part but
+// the last may contain a NUL.
+func derivedID(consumer bus.Consumer, cause bus.Event, parts ...string) string {
+	name := make([]byte, 0, 96)
+	name = append(name, consumer...)
+	name = append(name, 0)
+	name = append(name, bus.EventKeyOf(cause)...)
+	for _, part := range parts {
+		name = append(name, 0)
+		name = append(name, part...)
+	}
+	return uuid.NewSHA1(outgoingIDs, name).String()
 }

@@ -116,23 +116,35 @@ type past struct {
 	renamed          map[string][]string
 }
 
-// pastOf takes it from what a replayed message carries, else from the failed message itself.
+// pastOf takes it from what a message that came by redrive carries, else from
+// the failed message itself.
 func pastOf(n bus.Names, failed *nats.Msg, from Origin, s Story) past {
-	h := failed.Header
-	redrive, ok := RedriveOf(h)
+	redrive, ok := RedriveOf(failed.Header)
 	if !ok || !n.IsRedrive(s.Consumer, failed.Subject) {
 		return firstPast(failed, from, s)
 	}
+	p := carriedPast(failed.Header)
+	p.replays = redrive.Replay
+	p.subject = cmp.Or(p.subject, failed.Subject)
+	p.attempts = slices.Concat(p.attempts, s.Attempts)
+	if redrive.Replay == 0 { // a deferred retry: the first failure is in the ledger
+		begin := firstPast(failed, from, s)
+		p.firstAt, p.firstClass, p.firstError = begin.firstAt, begin.firstClass, begin.firstError
+	}
+	return p
+}
+
+// carriedPast is what a letter or a redrive says of it.
+func carriedPast(h nats.Header) past {
 	p := past{
-		replays:    redrive.Replay,
-		subject:    cmp.Or(text(h, headerSubject), failed.Subject),
+		subject:    text(h, headerSubject),
 		stream:     text(h, headerStream),
 		sequence:   first(h, headerSequence),
 		stored:     first(h, headerStored),
 		firstAt:    first(h, headerFirstFailure),
 		firstClass: first(h, headerFirstClass),
 		firstError: text(h, headerFirstError),
-		attempts:   slices.Concat(parseAttempts(first(h, headerAttempts)), s.Attempts),
+		attempts:   parseAttempts(first(h, headerAttempts)),
 		renamed:    map[string][]string{},
 	}
 	for name, values := range h {

@@ -5,35 +5,83 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
 )
 
-// Redrive is what a replayed message carries beside the original.
+// Redrive is what a message that comes again for one consumer only carries
+// beside the original: a replay, or a deferred retry ([Deferral]).
 type Redrive struct {
-	// Replay counts the replays of this event for this consumer, from 1.
+	// Replay counts the replays of this event for this consumer; 0 while it
+	// has not been replayed.
 	Replay int
-	// Key is the event key that the dead letter had. It is empty when the
-	// header did not fit beside a message of the server's maximum size; it is
-	// the decoded event's own key then ([bus.EventKeyOf]).
+	// Key is the event key that the event was handled under. It is empty when
+	// the header did not fit beside a message of the server's maximum size; it
+	// is the decoded event's own key then ([bus.EventKeyOf]).
 	Key bus.EventKey
+	// Stored is when the original message was stored, by the server's clock;
+	// zero when there was no room for it.
+	Stored time.Time
 }
 
 // RedriveOf reads it from a message's headers; ok is false for an original
 // delivery. It does not look at the subject: headers of a message that did not
 // come by the consumer's redrive subject ([bus.Names.IsRedrive]) prove nothing.
 func RedriveOf(h nats.Header) (r Redrive, ok bool) {
-	r.Replay = number(h, headerReplay)
-	if r.Replay < 1 {
+	replay, err := strconv.Atoi(first(h, headerReplay))
+	if err != nil || replay < 0 {
 		return Redrive{}, false
 	}
+	r = Redrive{Replay: replay, Stored: instant(h, headerStored)}
 	if key := first(h, headerEventKey); isToken(key) {
 		r.Key = bus.EventKey(key)
 	}
 	return r, true
 }
+
+// Deferral makes the message that brings a failed one back to its consumer at
+// due, and to no other: one that the server keeps on
+// timer.<consumer>.retry.<event key> and publishes then on the consumer's
+// redrive subject, by its own clock. Data and headers are the original's, as in
+// a replay; so are its origin and history, and its replay number stays as it
+// is. s names consumer and event key; the rest of it is not told, because the
+// ledger has it. A deferral of the same event replaces the one before.
+//
+// The stream must allow message schedules. maxPayload is the server's
+// max_payload in bytes, 0 for no limit; the error matches [bus.ErrTooLarge] when
+// the original leaves no room for what the server has to know.
+func Deferral(n bus.Names, failed *nats.Msg, from Origin, s Story, due time.Time, maxPayload int64) (*nats.Msg, error) {
+	m := &nats.Msg{
+		Subject: n.TimerSubject(s.Consumer, TimerRetry, bus.Key(s.Key)),
+		Header:  originals(failed.Header),
+		Data:    failed.Data,
+	}
+	past := pastOf(n, failed, from, Story{Consumer: s.Consumer})
+	p, err := newPacker(m, maxPayload)
+	for _, h := range []struct{ name, value string }{
+		{jetstream.ScheduleHeader, bus.ScheduleAt(due)},
+		{jetstream.ScheduleTargetHeader, n.RedriveSubject(s.Consumer, failed.Subject)},
+	} {
+		if err == nil {
+			err = p.must(h.name, h.value)
+		}
+	}
+	if err == nil {
+		err = p.identify(past.replays, s.Key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("dlq: defer %s: %w", m.Subject, err)
+	}
+	p.putPast(past)
+	return m, nil
+}
+
+// TimerRetry is the name of the timers that deferred retries wait on.
+const TimerRetry = "retry"
 
 // redriveMessage makes the message that replays a letter: the original data
 // and headers, and what the next letter must know if it fails again.
@@ -44,33 +92,55 @@ func redriveMessage(n bus.Names, l *letter, replay int, maxPayload int64) (*nats
 		Data:    l.data,
 	}
 	p, err := newPacker(m, maxPayload)
+	if err == nil {
+		err = p.identify(replay, l.entry.EventKey)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if !p.put(headerReplay, strconv.Itoa(replay)) {
-		return nil, fmt.Errorf("%w: no room for the %s header; raise the server's max_payload", bus.ErrTooLarge, headerReplay)
-	}
-	if !p.put(headerEventKey, string(l.entry.EventKey)) {
-		if e, err := bus.Decode(m.Header, m.Data); err != nil || bus.EventKeyOf(e) != l.entry.EventKey {
-			return nil, fmt.Errorf("%w: no room for the %s header; raise the server's max_payload", bus.ErrTooLarge, headerEventKey)
-		}
-	}
 	p.put(nats.MsgIdHdr, redriveID(l.entry))
-	for _, name := range []string{
-		headerSubject, headerStream, headerSequence, headerStored,
-		headerFirstFailure, headerFirstClass, headerFirstError,
-	} {
-		p.put(name, first(l.header, name))
+	p.putPast(carriedPast(l.header))
+	return m, nil
+}
+
+// must adds a header that the message is worthless without.
+func (p *packer) must(name, value string) error {
+	if !p.put(name, value) {
+		return fmt.Errorf("%w: no room for the %s header; raise the server's max_payload", bus.ErrTooLarge, name)
 	}
-	for _, name := range sortedKeys(l.header) {
-		if hasPrefixFold(name, prefixOriginal) {
-			for _, value := range l.header[name] {
-				p.put(name, value)
-			}
+	return nil
+}
+
+// identify says which event a redrive brings, and the how manyeth time. The
+// key may be missing where the event itself tells it.
+func (p *packer) identify(replay int, key bus.EventKey) error {
+	if err := p.must(headerReplay, strconv.Itoa(replay)); err != nil {
+		return err
+	}
+	err := p.must(headerEventKey, string(key))
+	if err != nil {
+		if e, undecodable := bus.Decode(p.msg.Header, p.msg.Data); undecodable == nil && bus.EventKeyOf(e) == key {
+			return nil
 		}
 	}
-	p.putAttempts(headerAttempts, parseAttempts(first(l.header, headerAttempts)))
-	return m, nil
+	return err
+}
+
+// putPast adds where a message came from and how it failed, as far as it fits.
+func (p *packer) putPast(past past) {
+	p.put(headerSubject, encode(past.subject))
+	p.put(headerStream, encode(past.stream))
+	p.put(headerSequence, past.sequence)
+	p.put(headerStored, past.stored)
+	p.put(headerFirstFailure, past.firstAt)
+	p.put(headerFirstClass, past.firstClass)
+	p.putText(headerFirstError, past.firstError)
+	for _, name := range sortedKeys(past.renamed) {
+		for _, value := range past.renamed[name] {
+			p.put(name, value)
+		}
+	}
+	p.putAttempts(headerAttempts, past.attempts)
 }
 
 // redriveSubject is where the consumer takes replays from. A letter without its

@@ -20,8 +20,8 @@ type split struct {
 	gateway string // URL
 }
 
-// newSplit starts a server and the rest.
-func newSplit(t testing.TB) *split {
+// newSplit starts a server and the rest; flags are added to the rest's command line.
+func newSplit(t testing.TB, flags ...string) *split {
 	t.Helper()
 	port := freePort(t)
 	s := &split{
@@ -29,8 +29,10 @@ func newSplit(t testing.TB) *split {
 		nats:    bustest.StartServer(t, bustest.ServerConfig{}).URL(),
 		gateway: localURL(port) + "/gateway",
 	}
-	start(t, "rest", "serve", "order", "inventory", "gateway", "--server", s.nats,
-		"--gateway-books", filepath.Join(t.TempDir(), "books"), "--http", fmt.Sprintf("127.0.0.1:%d", port)).ready(s.url)
+	start(t, "rest", append([]string{
+		"serve", "order", "inventory", "gateway", "--server", s.nats,
+		"--gateway-books", filepath.Join(t.TempDir(), "books"), "--http", fmt.Sprintf("127.0.0.1:%d", port),
+	}, flags...)...).ready(s.url)
 	return s
 }
 

@@ -26,6 +26,8 @@ type serveCmd struct {
 	Concurrency  int           `env:"FARANDOLE_CONCURRENCY" placeholder:"N" help:"How many handlers of a service run at once."`
 	Lease        time.Duration `env:"FARANDOLE_LEASE" placeholder:"DURATION" help:"How soon others take over after a crash."`
 	MaxAttempts  int           `env:"FARANDOLE_MAX_ATTEMPTS" placeholder:"N" help:"Runs of a handler before its event is dead-lettered."`
+	Deadline     time.Duration `env:"FARANDOLE_DEADLINE" placeholder:"DURATION" help:"How long an order may take before it is cancelled. Default: 15m."`
+	Ledger       string        `enum:"kv,stream" default:"kv" env:"FARANDOLE_LEDGER" help:"Where order and payment remember what they have handled: kv or stream. Default: ${default}."`
 	GatewayURL   string        `name:"gateway-url" env:"FARANDOLE_GATEWAY_URL" placeholder:"URL" help:"The payment provider. Default: the gateway in this process."`
 	GatewayBooks string        `name:"gateway-books" env:"FARANDOLE_GATEWAY_BOOKS" placeholder:"FILE" help:"The gateway's books. Default: beside the embedded server's data, else in memory."`
 	Replicas     int           `default:"1" env:"FARANDOLE_REPLICAS" placeholder:"N" help:"Replicas of streams that are created."`

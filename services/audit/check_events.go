@@ -76,7 +76,7 @@ func (c *checker) checkPath(id string) {
 			c.report(Path, id, "declared event types only", e.Type)
 			continue
 		}
-		if len(r.causes) == 0 {
+		if len(r.causes) == 0 || r.outside && e.Causation == "" {
 			continue
 		}
 		cause, there := byID[e.Causation]
@@ -115,8 +115,10 @@ func (c *checker) checkFollowUps(id string) {
 	withdrawn := false
 	following := map[string][]string{}
 	for _, e := range events {
-		withdrawn = withdrawn || e.Type == cancelRequested || e.Type == deadline
-		following[e.Causation] = append(following[e.Causation], e.Type)
+		withdrawn = withdrawn || e.Type == cancelRequested
+		if e.Type != deadline { // it follows by itself
+			following[e.Causation] = append(following[e.Causation], e.Type)
+		}
 	}
 	excused := c.excused(id) || withdrawn && ended(c.records[id])
 	for _, e := range events {

@@ -26,24 +26,26 @@ const statusSettled = "settled"
 
 // rule says what may cause an event of a type, and what must follow from it.
 type rule struct {
-	// causes are the types that may cause it; none for what begins a saga or
-	// comes from outside.
+	// causes are the types that may cause it; none for what begins a saga.
 	causes []string
-	// follows are the types of which exactly one follows; none for an end.
+	// outside says that it may also come from outside, without a cause.
+	outside bool
+	// follows are the types of which exactly one follows; none for an end, and
+	// for a deadline, which may come too late.
 	follows []string
 }
 
 // rules is the choreography as declared.
 var rules = map[string]rule{
-	placed:          {nil, []string{captured, declined}},
-	cancelRequested: {nil, []string{released}},
-	deadline:        {nil, []string{released}},
-	captured:        {[]string{placed}, []string{reserved, rejected}},
-	declined:        {[]string{placed}, []string{cancelled}},
-	reserved:        {[]string{captured}, []string{confirmed}},
-	rejected:        {[]string{captured}, []string{refunded}},
-	released:        {[]string{cancelRequested, deadline}, []string{refunded}},
-	refunded:        {[]string{rejected, released}, []string{cancelled}},
-	confirmed:       {[]string{reserved}, nil},
-	cancelled:       {[]string{declined, refunded}, nil},
+	placed:          {nil, true, []string{captured, declined}},
+	deadline:        {[]string{placed}, false, nil},
+	cancelRequested: {[]string{deadline}, true, []string{released}},
+	captured:        {[]string{placed}, false, []string{reserved, rejected}},
+	declined:        {[]string{placed}, false, []string{cancelled}},
+	reserved:        {[]string{captured}, false, []string{confirmed}},
+	rejected:        {[]string{captured}, false, []string{refunded}},
+	released:        {[]string{cancelRequested}, false, []string{refunded}},
+	refunded:        {[]string{rejected, released}, false, []string{cancelled}},
+	confirmed:       {[]string{reserved}, false, nil},
+	cancelled:       {[]string{declined, refunded}, false, nil},
 }

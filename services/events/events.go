@@ -16,6 +16,7 @@ var (
 	OrderConfirmed       = bus.Define[Confirmed]("order.confirmed.v1")
 	PaymentDeclined      = bus.Define[Declined]("payment.declined.v1")
 	InventoryRejected    = bus.Define[Rejected]("inventory.rejected.v1")
+	OrderDeadline        = bus.Define[Deadline]("order.deadline.v1")
 	OrderCancelRequested = bus.Define[CancelRequested]("order.cancel_requested.v1")
 	InventoryReleased    = bus.Define[Released]("inventory.released.v1")
 	PaymentRefunded      = bus.Define[Refunded]("payment.refunded.v1")
@@ -92,9 +93,18 @@ type Confirmed struct {
 	Total   Money  `json:"total"`
 }
 
-// CancelRequested: the customer has changed their mind before the confirmation.
+// Deadline: an order has had its time. If it has not ended it is cancelled.
+type Deadline struct {
+	OrderID string `json:"order_id"`
+	// Instance tells the order from an earlier one of the same id.
+	Instance string `json:"instance"`
+}
+
+// CancelRequested: the order is to be undone before its confirmation, because
+// the customer has changed their mind or its deadline has passed.
 type CancelRequested struct {
 	OrderID string `json:"order_id"`
+	Reason  string `json:"reason,omitempty"` // for people
 }
 
 // Cancelled: the order is final, and everything done for it undone.

@@ -2,6 +2,7 @@ package order
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -24,7 +25,7 @@ func (s *Service) place(ctx context.Context, wanted Order) error {
 	if err != nil {
 		return err
 	}
-	wanted.Updated = now()
+	wanted.Updated, wanted.Instance = now(), rand.Text()
 	o, revision := wanted, uint64(0)
 	for {
 		revision, err = st.Put(ctx, o.key(), o, revision)
@@ -94,15 +95,15 @@ func (s *Service) announce(ctx context.Context, st store, o Order, revision uint
 		return nil
 	}
 	if placed {
-		if err := s.publish(ctx, o.ID+".placed", events.OrderPlaced.New(o.key(), events.Placed{
+		if err := s.publish(ctx, o.eventID("placed"), events.OrderPlaced.New(o.key(), events.Placed{
 			OrderID: o.ID, CustomerID: o.CustomerID, Items: o.Items, Total: o.money(),
 		})); err != nil {
 			return s.fellBehind(err)
 		}
 	}
 	if cancel {
-		if err := s.publish(ctx, o.ID+".cancel_requested", events.OrderCancelRequested.New(o.key(), events.CancelRequested{
-			OrderID: o.ID,
+		if err := s.publish(ctx, o.eventID("cancel_requested"), events.OrderCancelRequested.New(o.key(), events.CancelRequested{
+			OrderID: o.ID, Reason: o.Reason,
 		})); err != nil {
 			return s.fellBehind(err)
 		}

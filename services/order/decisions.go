@@ -1,6 +1,7 @@
 package order
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/farandole/farandole/bus"
@@ -54,7 +55,7 @@ func onRefunded(o Order, p events.Refunded) (Order, []bus.Draft, error) {
 	}
 	reason := p.Reason
 	if o.Status == Cancelling {
-		reason = "cancelled by customer"
+		reason = cmp.Or(o.Reason, byCustomer) // records of old have no reason yet
 	}
 	next, drafts := cancelled(o, reason)
 	return next, drafts, nil
@@ -77,12 +78,28 @@ func onCancel(o Order) (Order, error) {
 	case "":
 		return o, errNotFound
 	case Placed, Paid:
-		o.Status = Cancelling
+		o.Status, o.Reason = Cancelling, byCustomer
 	case Cancelling:
 	case Confirmed, Cancelled:
 		return o, fmt.Errorf("%w: %s", errFinal, o.Status)
 	}
 	return o, nil
+}
+
+// Why an order is being cancelled, for people.
+const (
+	byCustomer = "cancelled by customer"
+	byDeadline = "deadline"
+)
+
+// onDeadline has an order undone that has not ended in time, as its customer's
+// wish would. A deadline that comes late, or is another order's, does nothing.
+func onDeadline(o Order, p events.Deadline) (Order, []bus.Draft, error) {
+	if o.Instance != p.Instance || o.Status != Placed && o.Status != Paid {
+		return o, nil, nil
+	}
+	o.Status, o.Reason, o.CancelAnnounced = Cancelling, byDeadline, true
+	return o, []bus.Draft{events.OrderCancelRequested.New(o.key(), events.CancelRequested{OrderID: o.ID, Reason: byDeadline})}, nil
 }
 
 // unknown is a transient error: the record may be late, and if it never comes

@@ -20,8 +20,11 @@ func TestDecisions(t *testing.T) {
 		"refunded": func(o Order) (Order, []bus.Draft, error) {
 			return onRefunded(o, events.Refunded{OrderID: id, Reason: "out of stock: unicorn"})
 		},
+		"deadline": func(o Order) (Order, []bus.Draft, error) {
+			return onDeadline(o, events.Deadline{OrderID: id, Instance: "i"})
+		},
 	}
-	const confirm, cancel = "order.confirmed.v1", "order.cancelled.v1"
+	const confirm, cancel, undo = "order.confirmed.v1", "order.cancelled.v1", "order.cancel_requested.v1"
 	for _, tt := range []struct {
 		event  string
 		from   Status
@@ -49,10 +52,16 @@ func TestDecisions(t *testing.T) {
 		{"refunded", Cancelling, Cancelled, cancel, "cancelled by customer"},
 		{"refunded", Confirmed, Confirmed, "", ""},
 		{"refunded", Cancelled, Cancelled, "", ""},
+		{"deadline", "", "", "", ""},
+		{"deadline", Placed, Cancelling, undo, "deadline"},
+		{"deadline", Paid, Cancelling, undo, "deadline"},
+		{"deadline", Cancelling, Cancelling, "", ""},
+		{"deadline", Confirmed, Confirmed, "", ""},
+		{"deadline", Cancelled, Cancelled, "", ""},
 	} {
 		t.Run(tt.event+" when "+string(tt.from), func(t *testing.T) {
 			t.Parallel()
-			next, drafts, err := decide[tt.event](Order{ID: id, Status: tt.from, Currency: "EUR", Total: 5000})
+			next, drafts, err := decide[tt.event](Order{ID: id, Instance: "i", Status: tt.from, Currency: "EUR", Total: 5000})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,6 +77,9 @@ func TestDecisions(t *testing.T) {
 		})
 	}
 	for event, decide := range decide {
+		if event == "deadline" { // of no order it is nobody's concern
+			continue
+		}
 		if next, drafts, err := decide(Order{}); !errors.Is(err, ErrUnknownOrder) || next.Status != "" || drafts != nil {
 			t.Errorf("%s for an unknown order gives %s, %v, %v; want an error", event, next.Status, drafts, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/internal/follow"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -189,26 +190,31 @@ func (s *system) settled() {
 // stored returns the ids of the stored events of a type, by order.
 func (s *system) stored(t bus.Type) map[string][]string {
 	s.tb.Helper()
-	stream, err := s.bus.JetStream().Stream(s.tb.Context(), s.bus.Names().EventsStream())
+	ids := map[string][]string{}
+	for _, e := range s.events(t) {
+		id := string(bus.PartitionKey(e))
+		ids[id] = append(ids[id], e.ID())
+	}
+	return ids
+}
+
+// events returns the stored events of a type, oldest first.
+func (s *system) events(t bus.Type) (all []bus.Event) {
+	s.tb.Helper()
+	err := follow.Read(s.tb.Context(), s.bus, follow.Options{
+		Filters: []string{s.bus.Names().TypeFilter(t)}, FromStart: true, NoFollow: true,
+	}, func(m follow.Message) error {
+		e, problem := m.Event()
+		if problem != "" {
+			return errors.New(problem)
+		}
+		all = append(all, e)
+		return nil
+	})
 	if err != nil {
 		s.tb.Fatal(err)
 	}
-	ids := map[string][]string{}
-	for sequence := uint64(1); sequence <= stream.CachedInfo().State.LastSeq; sequence++ {
-		m, err := stream.GetMsg(s.tb.Context(), sequence)
-		if err != nil {
-			s.tb.Fatal(err)
-		}
-		e, err := bus.Decode(m.Header, m.Data)
-		if err != nil {
-			s.tb.Fatal(err)
-		}
-		if e.Type() == string(t) {
-			id := string(bus.PartitionKey(e))
-			ids[id] = append(ids[id], e.ID())
-		}
-	}
-	return ids
+	return all
 }
 
 // emitted returns the ids of the stored events of a type about one order.

@@ -282,7 +282,7 @@ func TestRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []bus.Type{"payment.captured.v1", "inventory.reserved.v1", "payment.declined.v1", "payment.refunded.v1"}
+	want := []bus.Type{"order.placed.v1", "order.deadline.v1", "payment.captured.v1", "inventory.reserved.v1", "payment.declined.v1", "payment.refunded.v1"}
 	if got := svc.Registry().Types(); !slices.Equal(got, want) {
 		t.Errorf("handles %v, want %v", got, want)
 	}

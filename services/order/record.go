@@ -21,7 +21,7 @@ type Status string
 const (
 	Placed     Status = "placed"     // accepted, not paid
 	Paid       Status = "paid"       // the money is there
-	Cancelling Status = "cancelling" // the customer wants out, and it is being undone
+	Cancelling Status = "cancelling" // the customer wants out or its time is up, and it is being undone
 	Confirmed  Status = "confirmed"  // paid and reserved
 	Cancelled  Status = "cancelled"  // nothing is left of it
 )
@@ -32,7 +32,7 @@ const (
 //	  "order_id": "ord-…", "status": "confirmed", "reason": "",
 //	  "customer_id": "alice", "currency": "EUR", "total": 5000,
 //	  "items": [{"sku": "widget", "quantity": 2}],
-//	  "updated": "2026-01-02T15:04:05Z",
+//	  "updated": "2026-01-02T15:04:05Z", "instance": "…",
 //	  "request": "…", "announced": true, "cancel_announced": false,
 //	  "steps": {…}
 //	}
@@ -43,11 +43,14 @@ type Order struct {
 	Currency   string        `json:"currency"`
 	Total      int64         `json:"total"` // minor units
 	Items      []events.Item `json:"items"`
-	// Reason is why the order is cancelled, for people.
+	// Reason is why the order is being cancelled or is cancelled, for people.
 	Reason string `json:"reason"`
 	// Updated is when the status last changed, for people: by the clock of
 	// whichever process changed it.
 	Updated time.Time `json:"updated"`
+	// Instance is random: it tells the order from an earlier one of the same
+	// id, whose record was deleted.
+	Instance string `json:"instance,omitempty"`
 	// Request identifies the content of the request that placed the order.
 	Request string `json:"request"`
 	// Announced says that order.placed is known to be stored.
@@ -68,6 +71,14 @@ type store interface {
 var _ store = (*bus.Bucket[Order])(nil)
 
 func (o Order) key() bus.Key { return bus.Key(o.ID) }
+
+// eventID is the id of an event that announces the order.
+func (o Order) eventID(what string) string {
+	if o.Instance == "" { // placed before there were instances
+		return o.ID + "." + what
+	}
+	return o.ID + "." + o.Instance + "." + what
+}
 
 func (o Order) money() events.Money { return events.Money{Amount: o.Total, Currency: o.Currency} }
 

@@ -30,6 +30,10 @@ const lateRecord = time.Second
 
 // Config is what the service may be told.
 type Config struct {
+	// Deadline is how long an order may take from when it was placed; one that
+	// has not ended by then is cancelled. At least 1 s, at most
+	// [consumer.MaxTimer]. Defaults to 15 min.
+	Deadline time.Duration
 	// Consumer are settings of the consumer; the service fills in name,
 	// source, metrics and logger. Defaults to the consumer's defaults.
 	Consumer consumer.Config
@@ -37,10 +41,17 @@ type Config struct {
 	Logger zerolog.Logger
 }
 
+const (
+	defaultDeadline = 15 * time.Minute
+	// deadlineTimer is the name of an order's timer.
+	deadlineTimer = "deadline"
+)
+
 // Service takes orders and follows them to their end. It is safe for
 // concurrent use.
 type Service struct {
 	bus      *bus.Bus
+	deadline time.Duration
 	log      zerolog.Logger
 	registry *consumer.Registry
 	consumer *consumer.Consumer
@@ -58,12 +69,20 @@ type Service struct {
 // New checks the configuration and does no I/O. Errors match
 // [consumer.ErrConfig].
 func New(b *bus.Bus, cfg Config) (*Service, error) {
+	if cfg.Deadline == 0 {
+		cfg.Deadline = defaultDeadline
+	}
+	if cfg.Deadline < time.Second || cfg.Deadline > consumer.MaxTimer {
+		return nil, fmt.Errorf("order: %w: Deadline %v: want at least 1s and at most %v", consumer.ErrConfig, cfg.Deadline, consumer.MaxTimer)
+	}
 	s := &Service{
-		bus: b, log: cfg.Logger, registry: consumer.NewRegistry(), metrics: prometheus.NewRegistry(),
+		bus: b, deadline: cfg.Deadline, log: cfg.Logger, registry: consumer.NewRegistry(), metrics: prometheus.NewRegistry(),
 		open:   func(ctx context.Context) (store, error) { return bus.OpenBucket[Order](ctx, b, Bucket) },
 		behind: make(chan struct{}, 1),
 	}
 	s.handler = s.routes()
+	consumer.Handle(s.registry, events.OrderPlaced, s.placed)
+	consumer.Handle(s.registry, events.OrderDeadline, reaction(s, onDeadline, func(p events.Deadline) string { return p.OrderID }))
 	consumer.Handle(s.registry, events.PaymentCaptured, reaction(s, onCaptured, func(p events.Captured) string { return p.OrderID }))
 	consumer.Handle(s.registry, events.InventoryReserved, reaction(s, onReserved, func(p events.Reserved) string { return p.OrderID }))
 	consumer.Handle(s.registry, events.PaymentDeclined, reaction(s, onDeclined, func(p events.Declined) string { return p.OrderID }))
@@ -162,7 +181,7 @@ func reaction[T any](s *Service, decide func(o Order, p T) (Order, []bus.Draft, 
 				return consumer.Step{}, err
 			}
 			if drafts, ok := o.Steps.Of(e); ok {
-				return consumer.Emit(drafts...), nil
+				return stepOf(id, drafts), nil
 			}
 			next, drafts, err := decide(o, p)
 			switch {
@@ -183,7 +202,44 @@ func reaction[T any](s *Service, decide func(o Order, p T) (Order, []bus.Draft, 
 			if err != nil {
 				return consumer.Step{}, err
 			}
-			return consumer.Emit(drafts...), nil
+			return stepOf(id, drafts), nil
 		}
 	}
+}
+
+// stepOf is the step in which drafts follow. What ends the order ends the wait
+// for it, too.
+func stepOf(id bus.Key, drafts []bus.Draft) consumer.Step {
+	step := consumer.Emit(drafts...)
+	for _, d := range drafts {
+		if d.Type == events.OrderConfirmed.Type() || d.Type == events.OrderCancelled.Type() {
+			step.Cancel = []consumer.TimerID{{Name: deadlineTimer, Key: id}}
+		}
+	}
+	return step
+}
+
+// placed sets the deadline of an order that this service has announced. What
+// else calls itself a new order is not waited for.
+func (s *Service) placed(ctx context.Context, e bus.Event, p events.Placed) (consumer.Step, error) {
+	st, err := s.store()
+	if err != nil {
+		return consumer.Step{}, err
+	}
+	if e.Source() != source {
+		return consumer.Step{}, consumer.Skip
+	}
+	o, _, err := st.Get(ctx, bus.Key(p.OrderID))
+	switch {
+	case err != nil:
+		return consumer.Step{}, err
+	case o.Status == "":
+		return consumer.Step{}, consumer.RetryAfter(unknown("order placed", p.OrderID), lateRecord)
+	case e.ID() != o.eventID("placed"), o.Status != Placed && o.Status != Paid:
+		return consumer.Step{}, consumer.Skip
+	}
+	return consumer.Step{Timers: []consumer.Timer{{
+		Name: deadlineTimer, After: s.deadline,
+		Event: events.OrderDeadline.New(o.key(), events.Deadline{OrderID: o.ID, Instance: o.Instance}),
+	}}}, nil
 }

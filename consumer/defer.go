@@ -1,0 +1,46 @@
+package consumer
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dlq"
+)
+
+// deferral is the message that brings d back after a delay too long to keep
+// its delivery open at the server, nil if the delivery stays open: because the
+// delay is short, or because the stream keeps no timers, or the message has no room
+// for what a timer needs.
+func (c *Consumer) deferral(ctx context.Context, d *delivery, delay time.Duration) *nats.Msg {
+	if delay <= c.cfg.Retry.DeferAfter {
+		return nil
+	}
+	longest, err := c.schedules.limit(ctx)
+	if err == nil && longest > 0 && delay >= longest {
+		return nil // what would bring it back vanishes before the message itself does
+	}
+	var later *nats.Msg
+	if err == nil {
+		later, err = dlq.Deferral(c.bus.Names(), d.msg, d.origin(), dlq.Story{Consumer: c.cfg.Name, Key: d.key},
+			time.Now().Add(delay), c.bus.Conn().MaxPayload())
+	}
+	if err != nil {
+		c.eventLog(d, c.log.Warn()).Err(err).Msg("retry not deferred, the event stays unacknowledged until then")
+		return nil
+	}
+	return later
+}
+
+// postpone records a failed attempt together with the message that brings the
+// event back, and settles this one. It holds its key no longer. If this
+// delivery comes again nevertheless, it is the retry, too early.
+func (c *Consumer) postpone(ctx context.Context, d *delivery, claim *dedup.Claim, failure *bus.Attempt, later *nats.Msg, delay time.Duration) fate {
+	if err := c.ledger.Release(ctx, claim, failure, later); err != nil {
+		return c.unreleased(d, err, Retried, delay)
+	}
+	return c.ack(d, Retried)
+}

@@ -1,0 +1,210 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/dlq"
+)
+
+// Timer is an event that the server publishes when its time has come, whether
+// or not any consumer is running then. It is set with the step that returns it:
+// in the same atomic batch with dedup.Stream, before the done mark with
+// dedup.KV.
+//
+// A timer is known by its name and the key of its event. Setting it again
+// replaces it; [Step.Cancel] ends it. Its event has a derived id like any
+// outgoing event, so a step that runs again sets the same timer for the same
+// instant, and an event published twice takes effect once.
+//
+// # Late and stale timers
+//
+// A timer can fire in the very moment in which it is cancelled or set again;
+// its event is then in the stream and will be handled. So a handler of a
+// timer's event asks its own state whether the wait that the timer belongs to is
+// still on, and returns [Skip] if not. Put into the event what tells one wait
+// from the next (the number of the try, the instance of the order). Where a
+// timer is set again and again, a handler whose state says "not yet" sets it
+// once more: the one that fired can have taken its successor along.
+//
+// # Not guaranteed
+//
+//   - Precision. The server fires up to about a second late, later when it is
+//     down at that moment; never early.
+//   - That a timer outlives the stream's limits: a stream that evicts its oldest
+//     messages because it is full evicts timers, too.
+type Timer struct {
+	// Name tells what the timer is for, as in "deadline": [a-z][a-z0-9-]{0,31}
+	// but not "retry". It is unique within the consumer. Required.
+	Name string
+	// After is how long after the causing event the timer fires: after it was
+	// stored, by the server's clock, however often and late it is tried or
+	// replayed. If that time has passed already the timer fires at once. More
+	// than 0, at most [MaxTimer].
+	After time.Duration
+	// Event is what is published then; its key is the timer's. The event's
+	// time is the instant for which the timer is set. Required.
+	Event bus.Draft
+}
+
+// TimerID names a timer of a consumer, to cancel it.
+type TimerID struct {
+	Name string
+	Key  bus.Key // of its event
+}
+
+// MaxTimer is the longest that a timer can be set for.
+const MaxTimer = 366 * 24 * time.Hour
+
+// tombstone is how long the message that cancels a timer is kept. It must be
+// there when a firing that has begun gets to the stream, which then refuses it.
+const tombstone = "5s"
+
+var timerName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+
+// ID returns what names the timer.
+func (t Timer) ID() TimerID { return TimerID{Name: t.Name, Key: t.Event.Key} }
+
+func (t TimerID) validate() error {
+	switch {
+	case !timerName.MatchString(t.Name):
+		return fmt.Errorf("%w: name %q: want [a-z][a-z0-9-]{0,31}", ErrTimer, t.Name)
+	case t.Name == dlq.TimerRetry:
+		return fmt.Errorf("%w: the name %q is taken by retries", ErrTimer, t.Name)
+	case t.Key == "":
+		return fmt.Errorf("%w: %s: empty key", ErrTimer, t.Name)
+	}
+	return nil
+}
+
+// Validate checks the step's timers. It joins all problems in one error
+// matching [ErrTimer]: a name, key or time that cannot be, and a timer that the
+// step names twice, because what becomes of it would depend on the order.
+func (s Step) Validate() error {
+	var errs []error
+	seen := map[TimerID]bool{}
+	check := func(id TimerID) {
+		errs = append(errs, id.validate())
+		if seen[id] {
+			errs = append(errs, fmt.Errorf("%w: %s of %s is set or cancelled twice in one step", ErrTimer, id.Name, id.Key))
+		}
+		seen[id] = true
+	}
+	for _, t := range s.Timers {
+		check(t.ID())
+		if t.After <= 0 || t.After > MaxTimer {
+			errs = append(errs, fmt.Errorf("%w: %s of %s after %v: want more than 0, at most %v", ErrTimer, t.Name, t.Event.Key, t.After, MaxTimer))
+		}
+	}
+	for _, id := range s.Cancel {
+		check(id)
+	}
+	return errors.Join(errs...)
+}
+
+// timers are the messages that set and cancel a step's timers.
+func (c *Consumer) timers(ctx context.Context, d *delivery, cause bus.Event, step Step) ([]*nats.Msg, error) {
+	if len(step.Timers)+len(step.Cancel) == 0 {
+		return nil, nil
+	}
+	if err := step.Validate(); err != nil {
+		return nil, Permanent(err)
+	}
+	longest, err := c.schedules.limit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.health.clear("timers")
+	msgs := make([]*nats.Msg, 0, len(step.Timers)+len(step.Cancel))
+	for _, t := range step.Timers {
+		if longest > 0 && t.After >= longest {
+			return nil, Permanent(fmt.Errorf("%w: %s after %v: stream %s drops messages after %v", ErrTimer, t.Name, t.After, c.schedules.stream, longest))
+		}
+		m, err := c.timer(d, cause, t)
+		if err != nil {
+			return nil, Permanent(fmt.Errorf("timer %s: %w", t.Name, err))
+		}
+		msgs = append(msgs, m)
+	}
+	for _, id := range step.Cancel {
+		msgs = append(msgs, c.cancellation(cause, id))
+	}
+	return msgs, nil
+}
+
+// timer is the message that waits. What it will publish is encoded now; the
+// server takes off what is its own business.
+func (c *Consumer) timer(d *delivery, cause bus.Event, t Timer) (*nats.Msg, error) {
+	due := d.begun().Add(t.After)
+	id := TimerIdentity(c.cfg.Name, cause, t.ID(), due)
+	id.Source, id.TypePrefix = c.cfg.Source, c.bus.Names().TypePrefix
+	m, err := c.message(t.Event, id)
+	if err != nil {
+		return nil, err
+	}
+	m.Header[jetstream.ScheduleHeader] = []string{bus.ScheduleAt(due)}
+	m.Header[jetstream.ScheduleTargetHeader] = []string{m.Subject}
+	m.Subject = c.bus.Names().TimerSubject(c.cfg.Name, t.Name, t.Event.Key)
+	return m, c.fits(m)
+}
+
+// cancellation is the message that takes a timer's place and soon vanishes.
+// Its id is derived: the copy that a rerun sends must not end a timer that was
+// set again since.
+func (c *Consumer) cancellation(cause bus.Event, id TimerID) *nats.Msg {
+	return &nats.Msg{
+		Subject: c.bus.Names().TimerSubject(c.cfg.Name, id.Name, id.Key),
+		Header: nats.Header{
+			jetstream.MsgRollup:    {jetstream.MsgRollupSubject},
+			jetstream.MsgTTLHeader: {tombstone},
+			nats.MsgIdHdr:          {derivedID(c.cfg.Name, cause, "cancel", id.Name, string(id.Key))},
+		},
+	}
+}
+
+// TimerIdentity is the identity of the event of a timer that consumer sets
+// because of cause, but for its source: id UUIDv5(consumer, event key, "timer",
+// name, key), time the instant at which it is due, the rest as in [DerivedIdentity].
+func TimerIdentity(consumer bus.Consumer, cause bus.Event, id TimerID, due time.Time) bus.Identity {
+	return follow(cause, derivedID(consumer, cause, "timer", id.Name, string(id.Key)), due)
+}
+
+// schedules knows whether the event stream keeps timers. It asks when the
+// first one is set, and until the answer is yes.
+type schedules struct {
+	bus    *bus.Bus
+	stream string
+
+	mu     sync.Mutex
+	known  bool
+	maxAge time.Duration
+}
+
+// limit returns how long a timer can wait, 0 for any time. The error matches
+// [ErrNoTimers].
+func (s *schedules) limit(ctx context.Context) (time.Duration, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known {
+		return s.maxAge, nil
+	}
+	stream, err := s.bus.JetStream().Stream(ctx, s.stream)
+	if err != nil {
+		return 0, fmt.Errorf("%w: ask for stream %s: %w", ErrNoTimers, s.stream, err)
+	}
+	cfg := stream.CachedInfo().Config
+	if !cfg.AllowMsgSchedules || !cfg.AllowMsgTTL || !cfg.AllowRollup {
+		return 0, fmt.Errorf("%w: stream %s does not allow message schedules, message TTL and rollup: run `farandole topology apply` (nats-server 2.12 or later)",
+			ErrNoTimers, s.stream)
+	}
+	s.known, s.maxAge = true, cfg.MaxAge
+	return s.maxAge, nil
+}

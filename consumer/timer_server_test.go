@@ -1,0 +1,121 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/dedup"
+)
+
+// TestTimersInAtomicBatches: with the stream ledger a timer is set and ended in
+// the batch of its step.
+func TestTimersInAtomicBatches(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	p := s.start(config(), timingBy(inData), streamLedger)
+	set, cancelled := s.cancelHalf(20, func() {})
+	s.fired(set...)
+	s.notFired(cancelled...)
+	if st := p.Stats(); st.Parked+st.Retried != 0 {
+		t.Errorf("stats %+v, want no failures", st)
+	}
+}
+
+// TestTimerOfManyInAtomicBatches: many steps set one timer at once, of which a
+// batch can hold one.
+func TestTimerOfManyInAtomicBatches(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	p := s.start(config(), handling(func(context.Context, bus.Event) (consumer.Step, error) {
+		return consumer.Step{Timers: []consumer.Timer{deadline("all", time.Hour)}}, nil
+	}), streamLedger)
+	const orders = 20
+	s.publishN(orders)
+	bustest.Eventually(t, soon, func() bool { return p.Stats().Handled == orders })
+	if n := len(s.waiting("all")); n != 1 {
+		t.Errorf("%d timers wait, want one", n)
+	}
+	if st := p.Stats(); st.Parked+st.Retried != 0 {
+		t.Errorf("stats %+v, want no failures", st)
+	}
+}
+
+// streamLedger puts the process's marks into the event stream.
+func streamLedger(p *process, _ dedup.Ledger) dedup.Ledger {
+	p.s.tb.Helper()
+	l, err := dedup.NewStream(p.bus, dedup.StreamConfig{})
+	if err != nil {
+		p.s.tb.Fatal(err)
+	}
+	return l
+}
+
+func TestTimersSurviveARestart(t *testing.T) {
+	t.Parallel()
+	server := bustest.StartServer(t, bustest.ServerConfig{})
+	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: server.URL(), Names: bus.Names{Prefix: bustest.Prefix()}}), bus.TopologyConfig{})
+	s := &system{tb: t, bus: b, url: server.URL()}
+	p := s.prepare(config(), timingBy(inData), nil)
+	p.run()
+	set, cancelled := s.cancelHalf(4, func() {})
+	if err := p.stop(); err != nil { // nobody needs to be there when the time comes
+		t.Fatal(err)
+	}
+	server.Restart(t)
+	bustest.Eventually(t, soon, b.Health)
+	s.fired(set...)
+	s.notFired(cancelled...)
+}
+
+func TestTimersSurviveLeaderChanges(t *testing.T) {
+	t.Parallel()
+	servers := bustest.StartCluster(t, 3)
+	b := bustest.Connect(t, bus.Config{URL: servers[0].URL(), Names: bus.Names{Prefix: bustest.Prefix()}})
+	bustest.Provision(t, b, bus.TopologyConfig{Replicas: 3})
+	s := &system{tb: t, bus: b, url: servers[0].URL()}
+	s.start(config(), timingBy(inData), nil)
+	set, cancelled := s.cancelHalf(20, s.stepDown)
+	s.stepDown()
+	s.fired(set...)
+	s.notFired(cancelled...)
+}
+
+// stepDown makes another server the leader of the event stream, and waits
+// until that one works.
+func (s *system) stepDown() {
+	s.tb.Helper()
+	ctx, name := s.tb.Context(), s.bus.Names().EventsStream()
+	leader := func() string {
+		stream, err := s.bus.JetStream().Stream(ctx, name)
+		if err != nil || stream.CachedInfo().Cluster == nil {
+			return ""
+		}
+		return stream.CachedInfo().Cluster.Leader
+	}
+	before := ""
+	bustest.Eventually(s.tb, soon, func() error {
+		if before = leader(); before == "" {
+			return errors.New("no leader")
+		}
+		_, err := s.bus.Conn().RequestWithContext(ctx, s.bus.APIPrefix()+"STREAM.LEADER.STEPDOWN."+name, nil)
+		return err
+	})
+	bustest.Eventually(s.tb, soon, func() error {
+		if now := leader(); now == "" || now == before {
+			return fmt.Errorf("leader is %q, was %q", now, before)
+		}
+		c, err := s.bus.JetStream().OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{})
+		if err == nil {
+			_, err = c.Info(ctx)
+		}
+		return err
+	})
+}
