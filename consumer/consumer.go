@@ -210,9 +210,9 @@ func (c *Consumer) runLane(work context.Context, d *delivery) {
 		f := c.process(work, d)
 		c.suspects.leave(d)
 		c.finish(d, f)
-		next, back, delay := c.lanes.leave(d, f.again, time.Now())
-		for _, follower := range back {
-			c.finish(follower, c.giveBack(follower, Released, delay))
+		next, back := c.lanes.leave(d, f.again, time.Now())
+		for _, h := range back {
+			c.finish(h.delivery, c.giveBack(h.delivery, Released, h.delay))
 		}
 		d = next
 	}

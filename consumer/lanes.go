@@ -41,6 +41,12 @@ type wait struct {
 	behind bool
 }
 
+// held is a delivery to be given back, and for how long.
+type held struct {
+	*delivery
+	delay time.Duration
+}
+
 func newLanes() *lanes { return &lanes{byKey: map[string]*lane{}} }
 
 // enter admits d to its lane. If run is true the caller runs d now. Otherwise,
@@ -77,8 +83,8 @@ func (l *lanes) enter(d *delivery, now time.Time) (run bool, back time.Duration)
 
 // leave ends d's run. With a positive retry d is on its way back and due after
 // it. leave returns the delivery of the key to run next, if any, and those to
-// give back, with their delay, because they may not overtake d.
-func (l *lanes) leave(d *delivery, retry time.Duration, now time.Time) (next *delivery, back []*delivery, delay time.Duration) {
+// give back because they may not overtake d, or another that waits.
+func (l *lanes) leave(d *delivery, retry time.Duration, now time.Time) (next *delivery, back []held) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ln := l.byKey[d.lane]
@@ -93,12 +99,12 @@ func (l *lanes) leave(d *delivery, retry time.Duration, now time.Time) (next *de
 		away := ln.hold(head, now)
 		if away <= 0 {
 			ln.running = head
-			return head, back, delay
+			return head, back
 		}
-		back, delay = append(back, head), away
+		back = append(back, held{head, away})
 	}
 	l.tidy(d.lane, ln, now)
-	return nil, back, delay
+	return nil, back
 }
 
 // stick marks d's lane as stuck: the handler that runs d ignores its

@@ -39,7 +39,7 @@ func wantBack(t *testing.T, l *lanes, d *delivery, now time.Time, least, most ti
 
 func wantNext(t *testing.T, l *lanes, d *delivery, now time.Time, want *delivery) {
 	t.Helper()
-	if next, back, _ := l.leave(d, 0, now); next != want || len(back) > 0 {
+	if next, back := l.leave(d, 0, now); next != want || len(back) > 0 {
 		t.Fatalf("leave %d = next %v, %d given back; want %v next", d.sequence, next, len(back), want)
 	}
 }
@@ -69,12 +69,14 @@ func TestLanesRetryHoldsItsKey(t *testing.T) {
 	wantRun(t, l, d1, laneClock)
 	wantQueued(t, l, d2, laneClock)
 	wantQueued(t, l, d3, laneClock)
-	next, back, delay := l.leave(d1, time.Second, laneClock)
-	if next != nil || !slices.Equal(back, []*delivery{d2, d3}) {
+	next, back := l.leave(d1, time.Second, laneClock)
+	if next != nil || len(back) != 2 || back[0].delivery != d2 || back[1].delivery != d3 {
 		t.Fatalf("leave = next %v, back %v; want the followers back", next, back)
 	}
-	if delay < time.Second || delay > time.Second+2*holdStep {
-		t.Errorf("followers are given back for %v, want just over the retry's 1s", delay)
+	for _, h := range back {
+		if h.delay < time.Second || h.delay > time.Second+2*holdStep {
+			t.Errorf("%d is given back for %v, want just over the retry's 1s", h.sequence, h.delay)
+		}
 	}
 	wantRun(t, l, onLane("b", 4), laneClock)
 	wantBack(t, l, onLane("a", 5), laneClock.Add(400*time.Millisecond), 600*time.Millisecond, 600*time.Millisecond+2*holdStep)
@@ -97,9 +99,9 @@ func TestLanesFollowersDoNotAddUpTheirDelays(t *testing.T) {
 	for i := range uint64(1000) {
 		wantQueued(t, l, onLane("a", 2+i), laneClock)
 	}
-	_, back, delay := l.leave(d, time.Second, laneClock)
-	if len(back) != 1000 || delay > time.Second+2*holdStep {
-		t.Errorf("%d followers given back for %v, want 1,000 for about the retry's 1s", len(back), delay)
+	_, back := l.leave(d, time.Second, laneClock)
+	if len(back) != 1000 || back[999].delay > time.Second+2*holdStep {
+		t.Errorf("%d followers given back, the last for %v, want 1,000 for about the retry's 1s", len(back), back[len(back)-1].delay)
 	}
 }
 
@@ -147,9 +149,33 @@ func TestLanesRedeliveryOfTheRunningEventWaitsItsRetry(t *testing.T) {
 	d, copied := onLane("a", 1), onLane("a", 1)
 	wantRun(t, l, d, laneClock)
 	wantQueued(t, l, copied, laneClock) // its ack wait ran out on the way
-	next, back, delay := l.leave(d, time.Second, laneClock)
-	if next != nil || len(back) != 1 || delay < time.Second {
-		t.Errorf("leave = next %v, %d back for %v; want the copy back with the retry's delay", next, len(back), delay)
+	next, back := l.leave(d, time.Second, laneClock)
+	if next != nil || len(back) != 1 || back[0].delay < time.Second {
+		t.Errorf("leave = next %v, back %v; want the copy back with the retry's delay", next, back)
+	}
+}
+
+// Each is given back for as long as what it waits for takes: a copy of an event
+// for its own retry, not for that of a later event which its follower waits for.
+func TestLanesGiveEachItsOwnDelay(t *testing.T) {
+	t.Parallel()
+	l := newLanes()
+	d1, copied, d2, d3 := onLane("a", 1), onLane("a", 1), onLane("a", 2), onLane("a", 3)
+	wantRun(t, l, d2, laneClock)
+	wantQueued(t, l, d1, laneClock)
+	wantQueued(t, l, d3, laneClock)
+	wantNextRetry(t, l, d2, 3*time.Second, d1)
+	wantQueued(t, l, copied, laneClock)
+	_, back := l.leave(d1, time.Millisecond, laneClock)
+	if len(back) != 2 || back[0].delay > time.Second || back[1].delay < 3*time.Second {
+		t.Errorf("given back %v, want the copy soon and the third event after the second one's retry", back)
+	}
+}
+
+func wantNextRetry(t *testing.T, l *lanes, d *delivery, retry time.Duration, want *delivery) {
+	t.Helper()
+	if next, back := l.leave(d, retry, laneClock); next != want || len(back) > 0 {
+		t.Fatalf("leave = next %v, back %v; want %v next", next, back, want)
 	}
 }
 
@@ -278,13 +304,13 @@ func (m *laneModel) finish(t *rapid.T, d *delivery, retry time.Duration) {
 	} else {
 		msg.done = true
 	}
-	next, back, delay := m.lanes.leave(d, retry, m.now)
+	next, back := m.lanes.leave(d, retry, m.now)
 	for _, f := range back {
-		m.of(f).inside--
-		if delay <= 0 {
+		m.of(f.delivery).inside--
+		if f.delay <= 0 {
 			t.Fatalf("%s/%d is given back without a delay", f.lane, f.sequence)
 		}
-		m.giveBack(m.of(f), delay)
+		m.giveBack(m.of(f.delivery), f.delay)
 	}
 	if next != nil {
 		m.start(t, next)

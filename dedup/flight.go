@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -105,7 +106,7 @@ func (f *flight) send(ctx context.Context, steps []*step) (documents []string, e
 		}
 		var receipt bus.Receipt
 		receipt, err = pending.Wait(ctx)
-		first := receipt.Sequence - uint64(len(msgs)-1)
+		first := receipt.Sequence - uint64(len(msgs)) + 1
 		if errors.Is(err, bus.ErrUnavailable) {
 			if sequence, found := f.find(ctx, steps[0]); found {
 				first, err = sequence-uint64(len(documents)+len(steps[0].out)), nil
@@ -121,7 +122,7 @@ func (f *flight) send(ctx context.Context, steps []*step) (documents []string, e
 		if !errors.Is(err, bus.ErrIncomplete) && !errors.Is(err, bus.ErrBusy) {
 			return documents, err
 		}
-		time.Sleep(rand.N(delay)) //nolint:gosec // jitter
+		<-time.After(rand.N(delay)) //nolint:gosec // jitter
 		delay *= 2
 	}
 	return documents, err
@@ -133,7 +134,7 @@ func (f *flight) find(ctx context.Context, s *step) (sequence uint64, found bool
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	m, err := f.reader.last(ctx, s.mark.Subject)
-	if err != nil || m == nil || string(m.Data) != string(s.mark.Data) {
+	if err != nil || m == nil || !bytes.Equal(m.Data, s.mark.Data) {
 		return 0, false
 	}
 	return m.Sequence, true

@@ -51,6 +51,9 @@ type step struct {
 	after uint64 // the revision that the mark follows
 	out   []*nats.Msg
 	docs  []*change
+	// alone are subjects of out of which a batch can hold one message only:
+	// one that replaces what is there, as a timer does.
+	alone []string
 	size  int64
 	ended bool         // has an outcome; belongs to its flight
 	done  chan outcome // receives one
@@ -94,9 +97,32 @@ func newStep(mark *nats.Msg, after uint64, out []*nats.Msg) *step {
 			s.docs = append(s.docs, c)
 		} else {
 			s.out = append(s.out, m)
+			if replaces(m) {
+				s.alone = append(s.alone, m.Subject)
+			}
 		}
 	}
 	return s
+}
+
+// replaces reports whether a message replaces all others of its subject. The
+// server sees to that for schedules.
+func replaces(m *nats.Msg) bool {
+	return len(m.Header[jetstream.MsgRollup]) > 0 || len(m.Header[jetstream.ScheduleHeader]) > 0
+}
+
+// subjects are all that no two steps may write without regard to each other.
+func (s *step) subjects(yield func(subject string) bool) {
+	for _, c := range s.docs {
+		if !yield(c.subject) {
+			return
+		}
+	}
+	for _, subject := range s.alone {
+		if !yield(subject) {
+			return
+		}
+	}
 }
 
 func (s *step) messages() int { return 1 + len(s.out) + len(s.docs) }
@@ -113,7 +139,7 @@ func (g *group) commit(ctx context.Context, s *step) (uint64, error) {
 	if n := s.messages(); n > bus.MaxBatch {
 		return 0, fmt.Errorf("%w: a step of %d messages, the server takes %d in one batch", bus.ErrTooLarge, n, bus.MaxBatch)
 	}
-	if err := g.enqueue(s); err != nil {
+	if err := g.enqueue(s); err != nil { //nolint:contextcheck // a flight carries other steps, too, and outlives this one's context
 		return 0, err
 	}
 	select {
@@ -179,12 +205,13 @@ func (g *group) fly() {
 }
 
 // take returns the steps of the next batch. A document that is under way keeps
-// the steps that change it waiting, for the revision they follow is not known yet.
+// the steps that change it waiting, for the revision they follow is not known
+// yet; and of a timer there is one message in a batch.
 func (g *group) take() []*step {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var taken, left []*step
-	var waiting map[string]bool // documents changed by a step that has to wait
+	waiting, once := map[string]bool{}, map[string]bool{} // subjects of steps that have to wait, and of timers in the batch
 	messages, size := 0, int64(0)
 	for i, s := range g.queue {
 		messages, size = messages+s.messages(), size+s.size
@@ -192,16 +219,16 @@ func (g *group) take() []*step {
 			left = append(left, g.queue[i:]...)
 			break
 		}
-		if s.writes(waiting) || slices.ContainsFunc(s.docs, func(c *change) bool { return c.tip.flying }) {
-			if waiting == nil {
-				waiting = map[string]bool{}
-			}
-			for _, c := range s.docs {
-				waiting[c.subject] = true
+		if s.waits(waiting, once) {
+			for subject := range s.subjects {
+				waiting[subject] = true
 			}
 			messages, size = messages-s.messages(), size-s.size
 			left = append(left, s)
 			continue
+		}
+		for _, subject := range s.alone {
+			once[subject] = true
 		}
 		taken = append(taken, s)
 	}
@@ -215,6 +242,22 @@ func (g *group) take() []*step {
 		g.flying--
 	}
 	return taken
+}
+
+// waits says that a step cannot be in the batch: a document it changes is under
+// way, a timer is in the batch already, or a step before it waits for one of these.
+func (s *step) waits(waiting, once map[string]bool) bool {
+	for _, c := range s.docs {
+		if c.tip.flying {
+			return true
+		}
+	}
+	for subject := range s.subjects {
+		if waiting[subject] || once[subject] {
+			return true
+		}
+	}
+	return false
 }
 
 // ground lets go of the documents of a flight that is over.

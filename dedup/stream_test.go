@@ -313,3 +313,35 @@ func TestStream_Prepare(t *testing.T) {
 		t.Errorf("without the stream: got %v, want ErrNoStream", err)
 	}
 }
+
+// Steps that set the same timer cannot share a batch; they are committed one
+// after another, and none is held against its neighbours.
+func TestStream_timers_of_one_name(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	l := newStream(t, b, dedup.StreamConfig{})
+	claims := make([]*dedup.Claim, 20)
+	for i := range claims {
+		claims[i] = claim(t, l, handed(bus.KeyOf("/shop", fmt.Sprint(i))), dedup.Claimed)
+	}
+	subject := b.Names().TimerSubject("payment", "deadline", "order")
+	for i, err := range all(len(claims), func(i int) error {
+		return l.Complete(t.Context(), claims[i], []*nats.Msg{event(b, fmt.Sprint(i)), {
+			Subject: subject,
+			Header: nats.Header{
+				jetstream.ScheduleHeader:       {bus.ScheduleAt(time.Now().Add(time.Hour))},
+				jetstream.ScheduleTargetHeader: {event(b, "due").Subject},
+			},
+		}})
+	}) {
+		if err != nil {
+			t.Errorf("step %d: %v", i, err)
+		}
+	}
+	if got := subjects(t, b, "timer.>"); len(got) != 1 || got[subject] != 1 {
+		t.Errorf("timers: %v", got)
+	}
+	if got := subjects(t, b, "events.>"); len(got) != len(claims) {
+		t.Errorf("%d events stored", len(got))
+	}
+}

@@ -114,6 +114,7 @@ func (s *shop) available(sku string) int {
 // Hundreds of steps at once on the same few documents, in two processes: each
 // takes effect once, with all its documents.
 func TestB93_hot_documents(t *testing.T) {
+	t.Parallel()
 	b := bustest.NewBus(t)
 	shops := []*shop{open(t, b), open(t, b)}
 	const n = 200
@@ -159,6 +160,7 @@ func TestB93_hot_documents(t *testing.T) {
 
 // What one step of a row cannot do does not pull the others down.
 func TestRow_with_a_failing_step(t *testing.T) {
+	t.Parallel()
 	b := bustest.NewBus(t)
 	s := open(t, b)
 	const n = 60
@@ -199,6 +201,7 @@ func oversized(s *shop, id string) state.Change {
 
 // A deleted document is gone, and a step that has seen it before runs again.
 func TestDelete_and_stale(t *testing.T) {
+	t.Parallel()
 	b := bustest.NewBus(t)
 	s := open(t, b)
 	s.seed(1, "widget")
@@ -237,6 +240,7 @@ func TestDelete_and_stale(t *testing.T) {
 }
 
 func TestMessages_refuses(t *testing.T) {
+	t.Parallel()
 	b := bustest.NewBus(t)
 	s, other := open(t, b), open(t, b)
 	d, err := s.stocks.Get(t.Context(), "sku-widget")
@@ -269,6 +273,7 @@ func TestMessages_refuses(t *testing.T) {
 }
 
 func TestGet_what_is_no_document(t *testing.T) {
+	t.Parallel()
 	b := bustest.NewBus(t)
 	s := open(t, b)
 	if err := s.orders.Create(t.Context(), "sku-widget", "text"); err != nil {
