@@ -14,6 +14,9 @@ help: ## what can be made
 check: lint race ## what a change has to pass: format, lint, tidy, tests with the race detector
 	go mod tidy -diff
 	go -C tools mod tidy -diff
+	go -C bench mod tidy -diff
+	go -C bench vet ./...
+	go -C bench test ./...
 
 .PHONY: test
 test: ## the tests as they come
@@ -28,8 +31,8 @@ e2e: ## black-box tests, the long ones and those that need Docker included
 	FARANDOLE_REQUIRE=docker FARANDOLE_LONG=1 go test -count=1 -timeout=20m -v ./e2e
 
 .PHONY: bench
-bench: ## benchmarks of all packages
-	go test -run='^$$' -bench=. -benchmem ./...
+bench: ## Farandole beside its peers, and whether the targets are met (BENCH="-quick", "-help")
+	cd bench && go run . $(BENCH)
 
 .PHONY: demo
 demo: ## a whole system with injected trouble, audited (ORDERS, FAULTS)

@@ -28,9 +28,8 @@ type Bus struct {
 	nc  *nats.Conn
 	js  jetstream.JetStream
 
-	publisher jetstream.JetStream // for Send only: its handlers keep the window
-	window    chan struct{}       // one element a publish in flight
-	notices   *notices
+	acks    *acks
+	notices *notices
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close begins
@@ -57,11 +56,11 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	}
 	b := &Bus{
 		cfg:     cfg,
-		window:  make(chan struct{}, cfg.MaxPending),
 		notices: newNotices(),
 		closed:  make(chan struct{}),
 		ended:   make(chan struct{}),
 	}
+	b.acks = newAcks(cfg.PublishTimeout, cfg.MaxPending, b.ended)
 	if err := retry(ctx, cfg.Wait, b.dial); err != nil {
 		return nil, cfg.connectError(explainDial(err), err)
 	}
@@ -131,15 +130,13 @@ func (b *Bus) Close() error {
 	b.closeOnce.Do(func() {
 		close(b.closed)
 		if b.nc.IsConnected() {
-			select {
-			case <-b.publisher.PublishAsyncComplete():
-			case <-time.After(closeGrace):
-			}
+			b.acks.drain(closeGrace)
 		}
 		b.notices.add(busClosed, "")
 		b.nc.Close()
 	})
 	<-b.ended
+	b.acks.writer.Wait()
 	return nil
 }
 
@@ -153,13 +150,8 @@ func (b *Bus) dial(context.Context) error {
 		return err
 	}
 	b.nc = nc
-	if b.js, err = js(b.nc); err == nil {
-		b.publisher, err = js(b.nc,
-			jetstream.WithPublishAsyncTimeout(b.cfg.PublishTimeout),
-			jetstream.WithPublishAsyncAckHandler(func(jetstream.JetStream, *nats.Msg, *jetstream.PubAck) { b.releaseWindow() }),
-			jetstream.WithPublishAsyncErrHandler(func(jetstream.JetStream, *nats.Msg, error) { b.releaseWindow() }),
-		)
-	}
+	b.acks.nc = nc
+	b.js, err = js(b.nc)
 	if err != nil {
 		b.nc.Close()
 		return final{err}
@@ -189,6 +181,7 @@ func (b *Bus) handlers() []nats.Option {
 	return []nats.Option{
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			b.notices.forget() // here, before the next connection can be refused anything
+			b.acks.fail(nats.ErrDisconnected)
 			b.down(err)
 			select {
 			case <-b.closed: // by Close: nothing to warn of
@@ -216,7 +209,7 @@ func (b *Bus) handlers() []nats.Option {
 func (b *Bus) asyncError(nc *nats.Conn, log zerolog.Logger, err error) {
 	inbox := firstOf(nc.Opts.InboxPrefix, "_INBOX")
 	switch {
-	case b.notices.noteViolation(err, inbox+"."):
+	case b.notices.noteViolation(err, inbox+".", b.acks.subscription()):
 	case isRefusedLogin(err):
 		b.down(err)
 	default:

@@ -13,6 +13,7 @@ type cli struct {
 	Publish     publishCmd     `cmd:"" help:"Publish one event."`
 	Tail        tailCmd        `cmd:"" help:"Follow events."`
 	DLQ         dlqCmd         `cmd:"" name:"dlq" help:"Dead letters: look, replay, discard."`
+	Bench       benchCmd       `cmd:"" help:"Measure this server: hops a second, on streams of its own."`
 	Healthcheck healthcheckCmd `cmd:"" help:"GET a URL; exit 0 if it answers 200, else 1."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 }

@@ -9,11 +9,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/farandole/farandole/internal/hop"
 	"github.com/farandole/farandole/internal/human"
 )
 
@@ -65,7 +67,7 @@ func run(ctx context.Context, args []string, std streams) (code int) {
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups(groups),
-		kong.Vars{"reasons": reasons},
+		kong.Vars{"reasons": reasons, "concurrency": strconv.Itoa(hop.DefaultConcurrency)},
 	)
 	if err != nil {
 		fmt.Fprintf(std.err, "farandole: %v\n", err)

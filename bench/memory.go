@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/internal/hop"
+	"github.com/farandole/farandole/internal/human"
+)
+
+// fewWaiting is what many waiting events are compared with.
+const fewWaiting = 1_000
+
+// memoryFigures are the peaks of a consumer's resident memory, over the same
+// number of handled events.
+type memoryFigures struct {
+	Handled int     `json:"handled"`
+	Many    int     `json:"many_waiting"`
+	Few     int     `json:"few_waiting"`
+	ManyKB  []int64 `json:"many_peak_kb"`
+	FewKB   []int64 `json:"few_peak_kb"`
+}
+
+// memory runs a consumer in a process of its own while a number of events
+// waits, which is kept up as it handles them.
+func (b *bench) memory(ctx context.Context) error {
+	if _, err := peakKB(); err != nil {
+		b.say("memory: not measured: %v", err)
+		return nil // the targets say so again
+	}
+	connect, err := b.single(ctx)
+	if err != nil {
+		return err
+	}
+	f := &memoryFigures{Handled: b.handled, Many: b.waiting, Few: fewWaiting}
+	// Many events take long to publish: once, for the consumers of all repetitions.
+	for _, of := range []struct {
+		waiting int
+		peaks   *[]int64
+	}{{f.Few, &f.FewKB}, {f.Many, &f.ManyKB}} {
+		if *of.peaks, err = b.peaks(ctx, connect, of.waiting); err != nil {
+			return err
+		}
+	}
+	b.results.Memory = f
+	if err := b.title("memory of a consumer's process (KV ledger, %d handlers), peak over %s handled events, median of %d", hop.DefaultConcurrency, human.Number(f.Handled), b.reps); err != nil {
+		return err
+	}
+	table := human.NewTable(">waiting", ">resident", ">ratio")
+	few, many := medianKB(f.FewKB), medianKB(f.ManyKB)
+	table.Row(human.Number(f.Few), human.Size(int(few)<<10), "1.00")
+	table.Row(human.Number(f.Many), human.Size(int(many)<<10), ratio(many, few))
+	_, err = table.WriteTo(b.out)
+	return err
+}
+
+func medianKB(values []int64) float64 {
+	var all []float64
+	for _, v := range values {
+		all = append(all, float64(v))
+	}
+	return median(all)
+}
+
+// peaks makes a stage with events waiting and has one process a repetition
+// handle some of them.
+func (b *bench) peaks(ctx context.Context, connect bus.Config, waiting int) (peaks []int64, err error) {
+	s, err := hop.Open(ctx, connect, hop.Prefix(), 1)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close(ctx)) }()
+	b.say("memory: publishing %s events", human.Number(waiting))
+	if err := s.Publish(ctx, 0, waiting); err != nil {
+		return nil, err
+	}
+	published, handled := waiting, 0
+	for rep := range b.reps {
+		r, err := b.process(ctx, s, waiting, &published, handled)
+		if err != nil {
+			return nil, err
+		}
+		handled += r.Handled
+		peaks = append(peaks, r.PeakKB)
+		b.say("memory %d/%d: %s waiting: %s", rep+1, b.reps, human.Number(waiting), human.Size(int(r.PeakKB)<<10))
+	}
+	return peaks, verifyCount(ctx, s, handled)
+}
+
+// verifyCount checks that as many events have been handled as the processes
+// say, and none twice. Which ones is up to where each of them stopped.
+func verifyCount(ctx context.Context, s *hop.Stage, handled int) error {
+	stored, err := s.Outgoing(ctx)
+	if err != nil {
+		return err
+	}
+	if len(stored) != handled {
+		return fmt.Errorf("%w: %d events handled, %d outgoing ones stored", hop.ErrUnverified, handled, len(stored))
+	}
+	for subject, count := range stored {
+		if count != 1 {
+			return fmt.Errorf("%w: %s is stored %d times", hop.ErrUnverified, subject, count)
+		}
+	}
+	return nil
+}
+
+// process runs a consumer's process and publishes as it handles. handled is
+// what others have handled before.
+func (b *bench) process(ctx context.Context, s *hop.Stage, waiting int, published *int, handled int) (last progress, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return last, err
+	}
+	child := exec.CommandContext(ctx, self, consumeRole, b.alone.url, s.Bus.Names().Prefix, fmt.Sprint(b.handled)) //nolint:gosec // this program
+	child.Stderr = b.log
+	pipe, err := child.StdoutPipe()
+	if err != nil {
+		return last, err
+	}
+	if err := child.Start(); err != nil {
+		return last, err
+	}
+	lines := bufio.NewScanner(pipe)
+	for err == nil && lines.Scan() {
+		if err = json.Unmarshal(lines.Bytes(), &last); err != nil {
+			break
+		}
+		if short := handled + last.Handled + waiting - *published; short > 0 && last.PeakKB == 0 {
+			err = s.Publish(ctx, *published, short)
+			*published += short
+		}
+	}
+	err = errors.Join(err, lines.Err())
+	if err != nil {
+		child.Process.Kill() //nolint:errcheck // Wait tells
+	}
+	if err := errors.Join(err, child.Wait()); err != nil {
+		return last, fmt.Errorf("consumer's process: %w", err)
+	}
+	if last.PeakKB == 0 {
+		return last, errors.New("consumer's process: ended without a result")
+	}
+	return last, nil
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+var errUsage = errors.New("usage")
+
+// options are the flags, and the sizes that follow from them.
+type options struct {
+	only     []string // sections
+	settings []string // of the section hop
+	reps     int
+	json     string
+
+	hops      int // events of a run of hop, at one replica without syncing
+	publishes int
+	idle      int // hops one at a time
+	orders    int
+	waiting   int    // events before the consumer whose memory is measured
+	handled   int    // by it
+	codec     string // how long one codec is run
+	quick     bool
+}
+
+var sectionNames = []string{"hop", "publish", "latency", "saga", "codec", "memory"}
+
+func parse(args []string, log io.Writer) (options, error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(log)
+	only := flags.String("only", strings.Join(sectionNames, ","), "the sections to run, comma-separated")
+	settings := flags.String("settings", strings.Join(settingNames(), ","), "the server settings of the section hop, comma-separated")
+	n := flags.Int("n", 40_000, "events of a run; slower settings and other sections take a share or a multiple")
+	reps := flags.Int("reps", 3, "repetitions, of which the median counts: 1 to 4")
+	quick := flags.Bool("quick", false, "a smoke test: figures mean nothing")
+	json := flags.String("json", "results.json", "where all figures go")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return options{}, err
+		}
+		return options{}, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	o := options{
+		only: strings.Split(*only, ","), settings: strings.Split(*settings, ","), reps: *reps, json: *json,
+		hops: *n, publishes: 3 * *n, idle: 300, orders: 200, waiting: 1_000_000, handled: 2 * *n, codec: "1s",
+	}
+	o.quick = *quick
+	if o.quick {
+		o.reps, o.hops, o.publishes, o.idle, o.orders, o.waiting, o.handled, o.codec = 1, 1000, 2000, 30, 20, 10_000, 2000, "20ms"
+	}
+	return o, o.validate(flags.Args())
+}
+
+func (o options) validate(rest []string) error {
+	switch {
+	case len(rest) > 0:
+		return fmt.Errorf("%w: unexpected %q", errUsage, rest[0])
+	case o.reps < 1 || o.reps > 4:
+		return fmt.Errorf("%w: -reps %d: want 1 to 4", errUsage, o.reps)
+	case o.hops < 100:
+		return fmt.Errorf("%w: -n %d: want at least 100", errUsage, o.hops)
+	}
+	for _, name := range o.only {
+		if !slices.Contains(sectionNames, name) {
+			return fmt.Errorf("%w: no section %q: want some of %s", errUsage, name, strings.Join(sectionNames, ","))
+		}
+	}
+	for _, name := range o.settings {
+		if !slices.Contains(settingNames(), name) {
+			return fmt.Errorf("%w: no setting %q: want some of %s", errUsage, name, strings.Join(settingNames(), ","))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/farandole/farandole/internal/human"
+)
+
+// target is a promise about figures of one run.
+type target struct {
+	name    string
+	bound   float64
+	atMost  bool // else at least
+	measure func(*results) (float64, bool)
+}
+
+// verdict is a target and what was measured.
+type verdict struct {
+	Name     string   `json:"name"`
+	Bound    float64  `json:"bound"`
+	AtMost   bool     `json:"at_most"`
+	Measured *float64 `json:"measured"` // null when it was not
+	OK       bool     `json:"ok"`
+}
+
+func targets() []target {
+	return []target{
+		{"hop, KV ledger / raw", 0.45, false, hops(settingR1, nameKV, settingR1, nameRaw)},
+		{"hop, stream ledger / raw", 0.45, false, hops(settingR1, nameStream, settingR1, nameRaw)},
+		{"hop, stream ledger / KV ledger, three replicas", 1.5, false, hops(settingR3, nameStream, settingR3, nameKV)},
+		{"hop, KV ledger / Watermill without dedup", 2.2, false, hops(settingR1, nameKV, settingR1, nameWatermill)},
+		{"hop, stream ledger / Watermill without dedup", 2.2, false, hops(settingR1, nameStream, settingR1, nameWatermill)},
+		{"hop, stream ledger / naive loop, sync_interval: always", 8, false, hops(settingSync, nameStream, settingSync, nameNaive)},
+		{"publish, bus / raw", 0.90, false, func(r *results) (float64, bool) {
+			if r.Publish == nil {
+				return 0, false
+			}
+			return median(r.Publish.Bus) / median(r.Publish.Raw), true
+		}},
+		{"decode of a binary event, allocations", 12, true, func(r *results) (float64, bool) {
+			for _, f := range r.Codec {
+				if f.Name == nameDecodeBinary {
+					return float64(f.Allocs), true
+				}
+			}
+			return 0, false
+		}},
+		{"idle hop p50, KV ledger / raw", 4, true, func(r *results) (float64, bool) {
+			p50 := map[string]float64{}
+			for _, f := range r.Latency {
+				p50[f.Name] = median(f.P50)
+			}
+			return p50[nameKV] / p50[nameRaw], len(p50) > 0
+		}},
+		{"consumer's memory, many waiting / few", 1.3, true, func(r *results) (float64, bool) {
+			if r.Memory == nil {
+				return 0, false
+			}
+			return medianKB(r.Memory.ManyKB) / medianKB(r.Memory.FewKB), true
+		}},
+	}
+}
+
+// hops measures the ratio of two variants' medians.
+func hops(settingA, nameA, settingB, nameB string) func(*results) (float64, bool) {
+	return func(r *results) (float64, bool) {
+		a, okA := r.hops(settingA, nameA)
+		b, okB := r.hops(settingB, nameB)
+		return a / b, okA && okB
+	}
+}
+
+func (r *results) hops(setting, name string) (float64, bool) {
+	for _, s := range r.Hop {
+		for _, v := range s.Variants {
+			if s.Setting == setting && v.Name == name {
+				return v.Median, true
+			}
+		}
+	}
+	return 0, false
+}
+
+func judge(r *results) (verdicts []verdict) {
+	for _, t := range targets() {
+		v := verdict{Name: t.name, Bound: t.bound, AtMost: t.atMost}
+		if measured, ok := t.measure(r); ok {
+			v.Measured = &measured
+			v.OK = measured >= t.bound
+			if t.atMost {
+				v.OK = measured <= t.bound
+			}
+		}
+		verdicts = append(verdicts, v)
+	}
+	return verdicts
+}
+
+func (b *bench) printTargets() error {
+	if err := b.title("targets"); err != nil {
+		return err
+	}
+	table := human.NewTable("", "", ">target", ">measured", "")
+	for _, v := range b.results.Targets {
+		bound, measured, outcome := "at least", "-", "not measured"
+		if v.AtMost {
+			bound = "at most"
+		}
+		if v.Measured != nil {
+			measured, outcome = fmt.Sprintf("%.2f", *v.Measured), "missed"
+			if v.OK {
+				outcome = "ok"
+			}
+		}
+		table.Row(v.Name, bound, fmt.Sprintf("%.2f", v.Bound), measured, outcome)
+	}
+	_, err := table.WriteTo(b.out)
+	return err
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+
+	"github.com/farandole/farandole/internal/hop"
+	"github.com/farandole/farandole/internal/human"
+)
+
+type benchCmd struct {
+	jsonFlag
+	Events      int    `default:"20000" help:"How many events to handle. Default: ${default}."`
+	Ledger      string `enum:"kv,stream" default:"kv" help:"Where the marks of handled events are: kv or stream. Default: ${default}."`
+	Concurrency int    `default:"${concurrency}" help:"How many handlers run at once. Default: ${default}."`
+	Replicas    int    `default:"1" help:"Replicas of the streams: 1, 3 or 5. Default: ${default}."`
+}
+
+// benchReport is what bench prints as JSON.
+type benchReport struct {
+	Ledger      string `json:"ledger"`
+	Concurrency int    `json:"concurrency"`
+	hop.Result
+}
+
+// Run measures on a system of its own, under a prefix that nobody else uses.
+func (c *benchCmd) Run(ctx context.Context, a *app) error {
+	if c.Events < 1 || c.Concurrency < 1 || c.Replicas < 1 {
+		return usageErrorf("bench: --events, --concurrency and --replicas want at least 1")
+	}
+	cfg := hop.Config{Events: c.Events, Replicas: c.Replicas, Prefix: hop.Prefix()}
+	a.say("bench: %s events in streams %s-*, which are deleted at the end", human.Number(c.Events), cfg.Prefix)
+	result, err := hop.Run(ctx, a.root.Connection.config("bench", a.log("warn")), cfg, hop.Farandole(hop.Ledger(c.Ledger), c.Concurrency))
+	if err != nil {
+		return err
+	}
+	return c.print(a, benchReport{Ledger: c.Ledger, Concurrency: c.Concurrency, Result: result})
+}
+
+func (c *benchCmd) print(a *app, r benchReport) error {
+	if c.JSON {
+		return a.printJSON(r)
+	}
+	table := human.NewTable("", ">", "")
+	table.Row("published", human.Number(int(r.PublishedPerSec)), "events a second")
+	table.Row("hops", human.Number(int(r.HopsPerSec)), "a second: consumed, deduplicated, one event emitted, acknowledged")
+	table.Row("events", human.Number(r.Events), "each with its outgoing event stored once")
+	table.Row("data", human.Number(r.DataBytes), "bytes an event")
+	table.Row("replicas", human.Number(r.Replicas), "nats-server "+human.Printable(r.Server))
+	_, err := table.WriteTo(a.styled)
+	return err
+}

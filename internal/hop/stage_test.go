@@ -1,0 +1,65 @@
+package hop_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/internal/hop"
+)
+
+// Verify finds each way in which outgoing events can be wrong.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	out := func(i int, id string) bus.Draft {
+		d := hop.Out.New(hop.KeyOf(i), hop.Data{})
+		d.ID = id
+		return d
+	}
+	for _, tt := range []struct {
+		name   string
+		stored []bus.Draft
+		ok     bool
+	}{
+		{"each once", []bus.Draft{out(0, "a"), out(1, "b")}, true},
+		{"one is missing", []bus.Draft{out(0, "a")}, false},
+		{"one twice", []bus.Draft{out(0, "a"), out(1, "b"), out(1, "c")}, false},
+		{"one twice instead of another", []bus.Draft{out(1, "b"), out(1, "c")}, false},
+		{"one that nothing has caused", []bus.Draft{out(0, "a"), out(1, "b"), out(2, "c")}, false},
+		{"another one instead", []bus.Draft{out(0, "a"), out(2, "c")}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, err := hop.Open(t.Context(), connect(t), hop.Prefix(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := s.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}()
+			for _, d := range tt.stored {
+				e, err := s.Bus.Seal(d)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Bus.Publish(t.Context(), e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.Verify(t.Context(), 2); tt.ok && err != nil || !tt.ok && !errors.Is(err, hop.ErrUnverified) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+func TestDraft_has_the_size_it_says(t *testing.T) {
+	t.Parallel()
+	for _, i := range []int{0, 1, 9_999, 1_000_000} {
+		if d := hop.Draft(i); len(d.Data) != hop.DataBytes {
+			t.Errorf("event %d: %d bytes", i, len(d.Data))
+		}
+	}
+}
