@@ -174,7 +174,7 @@ func TestTopology(t *testing.T) {
 	if steps, _ := plan("topology", "plan"); steps[stream] != "keep" {
 		t.Errorf("plan afterwards: %v", steps)
 	}
-	for _, name := range []string{"orders", "payments", "inventory"} {
+	for _, name := range []string{"orders", "payments"} {
 		must(t, s.JetStream().DeleteStream(t.Context(), "KV_"+s.Names().Bucket(name)))
 	}
 }

@@ -58,7 +58,9 @@ func TestDemo_has_the_same_outcome_for_the_same_seed(t *testing.T) {
 	if !slices.Equal(first.Outcomes, second.Outcomes) {
 		t.Errorf("outcomes differ:\n%v\n%v", first.Outcomes, second.Outcomes)
 	}
-	if first.CrashesInjected != 3 || first.Replayed == 0 || first.Kept != 3 {
+	// Of three messages that nobody can handle two are unreadable, for both
+	// services that react to new orders.
+	if first.CrashesInjected != 3 || first.Replayed == 0 || first.Kept != 5 {
 		t.Errorf("too little trouble: %+v", first)
 	}
 }
@@ -66,7 +68,7 @@ func TestDemo_has_the_same_outcome_for_the_same_seed(t *testing.T) {
 func TestDemo_in_a_storm(t *testing.T) {
 	t.Parallel()
 	r := runDemo(t, Config{Orders: 60, Seed: 3, Faults: Storm, Concurrency: 8})
-	if r.CrashesInjected != 9 || r.Kept != 15 || r.DuplicatesInjected == 0 {
+	if r.CrashesInjected != 9 || r.Kept != 25 || r.DuplicatesInjected == 0 {
 		t.Errorf("too little trouble: %+v", r)
 	}
 }

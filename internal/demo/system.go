@@ -46,7 +46,7 @@ func startSystem(ctx context.Context, cfg Config) (s *system, err error) {
 	if s.bus, err = s.connect(ctx, "demo"); err != nil {
 		return s, err
 	}
-	topology := s.bus.Topology(bus.TopologyConfig{Buckets: []string{order.Bucket, payment.Bucket, inventory.Bucket}})
+	topology := s.bus.Topology(bus.TopologyConfig{Buckets: []string{order.Bucket, payment.Bucket}})
 	if _, err = s.bus.Provision(ctx, topology); err != nil {
 		return s, fmt.Errorf("demo: %w", err)
 	}

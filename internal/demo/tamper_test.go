@@ -2,10 +2,14 @@ package demo
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/internal/follow"
@@ -90,7 +94,11 @@ func TestAudit_sees_what_was_tampered_with(t *testing.T) {
 	sees(audit.Money, victim, "one charge")
 
 	takePieces(t, s.bus, "widget")
-	sees(audit.StockKept, "", "of widget")
+	sees(audit.StockKept, "", "of widget, available, held and reserved together")
+
+	holdAgain(t, s.bus, victim)
+	sees(audit.StockKept, victim, "reservation reserved")
+	sees(audit.StockKept, "", "held, as reservations say")
 
 	rewriteOrder(t, s.bus, victim)
 	sees(audit.Final, victim, "status placed")
@@ -142,9 +150,41 @@ func change(t *testing.T, b *bus.Bus, name string, key bus.Key, f func(document 
 	}
 }
 
+// changeState rewrites a document that a service keeps in the event stream.
+func changeState(t *testing.T, b *bus.Bus, consumer bus.Consumer, key bus.Key, f func(document map[string]any)) {
+	t.Helper()
+	stream, err := b.JetStream().Stream(t.Context(), b.Names().EventsStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := stream.GetLastMsgForSubject(t.Context(), b.Names().StateSubject(consumer, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document map[string]any
+	if err := json.Unmarshal(last.Data, &document); err != nil {
+		t.Fatal(err)
+	}
+	f(document)
+	next := nats.NewMsg(last.Subject)
+	next.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	if next.Data, err = json.Marshal(document); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.JetStream().PublishMsg(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func takePieces(t *testing.T, b *bus.Bus, sku string) {
 	t.Helper()
-	change(t, b, "inventory", bus.Key("sku-"+sku), func(d map[string]any) { d["available"] = 17 })
+	changeState(t, b, "inventory", bus.Key("sku-"+sku), func(d map[string]any) { d["available"] = 17 })
+}
+
+// holdAgain undoes the end of an order's reservation.
+func holdAgain(t *testing.T, b *bus.Bus, id string) {
+	t.Helper()
+	changeState(t, b, "inventory", bus.Key("order-"+id), func(d map[string]any) { d["status"] = "reserved" })
 }
 
 func rewriteOrder(t *testing.T, b *bus.Bus, id string) {

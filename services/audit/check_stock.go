@@ -8,71 +8,73 @@ import (
 	"strings"
 )
 
-// checkStock: pieces neither appear nor vanish, and those that have left are
-// those of confirmed orders.
+// statusReserved is a reservation whose items are set aside.
+const statusReserved = "reserved"
+
+// checkStock: pieces neither appear nor vanish; those set aside are those of
+// reservations under way, and those that have left are those of confirmed orders.
 func (c *checker) checkStock() {
-	sold := map[string]int64{} // pieces of confirmed orders by SKU
+	sold, held := map[string]int64{}, map[string]int64{} // pieces by SKU
 	for _, o := range c.records {
-		if o.Status != statusConfirmed {
-			continue
+		if o.Status == statusConfirmed {
+			count(sold, o.Items)
 		}
-		for _, item := range o.Items {
-			sold[item.SKU] += item.Quantity
+	}
+	for _, r := range c.Reservations {
+		if r.Status == statusReserved {
+			count(held, r.Items)
+		}
+		if _, known := c.records[r.Order]; !known && (r.Status == statusReserved || r.Status == statusSettled) {
+			c.report(StockKept, r.Order, "pieces reserved for orders that exist only", fmt.Sprintf("%v %s", r.Items, r.Status))
 		}
 	}
 	for _, s := range c.Stock {
-		sum := s.Available + s.Reserved
-		for _, n := range s.Holds {
-			sum += n
-		}
-		if sum != s.Initial || s.Available < 0 {
+		sum := s.Available + s.Held + s.Reserved
+		if sum != s.Initial || min(s.Available, s.Held, s.Reserved) < 0 {
 			c.report(StockKept, "", fmt.Sprintf("%d of %s, available, held and reserved together", s.Initial, s.SKU),
-				fmt.Sprintf("%d, of which %d available", sum, s.Available))
+				fmt.Sprintf("%d: %d available, %d held, %d reserved", sum, s.Available, s.Held, s.Reserved))
+		}
+		if s.Held != held[s.SKU] {
+			c.report(StockKept, "", fmt.Sprintf("%d of %s held, as reservations say", held[s.SKU], s.SKU), fmt.Sprint(s.Held))
 		}
 		if s.Reserved != sold[s.SKU] {
 			c.report(StockKept, "", fmt.Sprintf("%d of %s reserved, as confirmed orders say", sold[s.SKU], s.SKU), fmt.Sprint(s.Reserved))
 		}
+		delete(held, s.SKU)
 		delete(sold, s.SKU)
-		for _, id := range slices.Sorted(maps.Keys(s.Holds)) {
-			c.checkHold(s.SKU, id, s.Holds[id])
-		}
 	}
-	for _, sku := range slices.Sorted(maps.Keys(sold)) {
-		c.report(StockKept, "", fmt.Sprintf("%d of %s reserved, as confirmed orders say", sold[sku], sku), "no such SKU in the inventory")
+	c.checkMissing(held, "held, as reservations say")
+	c.checkMissing(sold, "reserved, as confirmed orders say")
+}
+
+func count(pieces map[string]int64, items []Item) {
+	for _, item := range items {
+		pieces[item.SKU] += item.Quantity
 	}
 }
 
-// checkHold: pieces are held for orders under way only, as many as were ordered.
-func (c *checker) checkHold(sku, id string, held int64) {
-	o, known := c.records[id]
-	found := fmt.Sprintf("%d of %s held", held, sku)
-	var ordered int64
-	for _, item := range o.Items {
-		if item.SKU == sku {
-			ordered += item.Quantity
-		}
-	}
-	switch {
-	case !known:
-		c.report(StockKept, id, "pieces held for orders that exist only", found)
-	case ended(o):
-		c.report(StockKept, id, "nothing held for the "+o.Status+" order", found)
-	case held != ordered:
-		c.report(StockKept, id, fmt.Sprintf("%d of %s held", ordered, sku), found)
+// checkMissing reports the pieces of SKUs that are not in the inventory.
+func (c *checker) checkMissing(pieces map[string]int64, where string) {
+	for _, sku := range slices.Sorted(maps.Keys(pieces)) {
+		c.report(StockKept, "", fmt.Sprintf("%d of %s %s", pieces[sku], sku, where), "no such SKU in the inventory")
 	}
 }
 
-// checkReservation: the inventory's idea of an order fits the order's end.
+// checkReservation: the inventory's idea of an order fits where the order is:
+// pieces are set aside for orders under way only, they have left with confirmed
+// ones only, and they are those that were ordered.
 func (c *checker) checkReservation(id string) {
 	o, r := c.records[id], c.reservations[id]
-	settled := r.Status == statusSettled
+	reserved, settled := r.Status == statusReserved, r.Status == statusSettled
 	switch {
 	case o.Status == statusConfirmed && !settled:
 		c.report(StockKept, id, "items settled for the confirmed order", "reservation "+cmp.Or(r.Status, "none"))
 	case o.Status != statusConfirmed && settled:
 		c.report(StockKept, id, "nothing settled for an order that is not confirmed", "reservation "+r.Status)
-	case settled && !slices.Equal(sorted(r.Items), sorted(o.Items)):
-		c.report(StockKept, id, fmt.Sprintf("items %v", o.Items), fmt.Sprint(r.Items))
+	case ended(o) && reserved:
+		c.report(StockKept, id, "nothing held for the "+o.Status+" order", fmt.Sprintf("%v held", r.Items))
+	case (reserved || settled) && !slices.Equal(sorted(r.Items), sorted(o.Items)):
+		c.report(StockKept, id, fmt.Sprintf("items %v %s", o.Items, r.Status), fmt.Sprint(r.Items))
 	}
 }
 

@@ -13,7 +13,7 @@ func (e *Evidence) saga(id string, steps ...string) {
 		domain, _, _ := strings.Cut(t, ".")
 		n := uint64(len(e.Events[id]) + 1)
 		ev := Event{Sequence: n, EventKey: id + "-" + t, ID: id + "-" + t, Source: "/" + domain, Type: t, Causation: last}
-		if len(rules[t].causes) == 0 {
+		if rules[t].outside && (n == 1 || !slices.Contains(rules[t].causes, e.Events[id][n-2].Type)) {
 			ev.Causation = ""
 		}
 		e.Events[id] = append(e.Events[id], ev)
@@ -24,12 +24,13 @@ func (e *Evidence) saga(id string, steps ...string) {
 // sound is evidence of a run without a flaw: one order of each path.
 func sound() Evidence {
 	e := Evidence{
-		Expected: []string{"good", "poor", "empty", "regret", "stuck"},
+		Expected: []string{"good", "poor", "empty", "regret", "late", "stuck"},
 		Orders: []Order{
 			{"good", "confirmed", "EUR", 5000, []Item{{"widget", 2}}},
 			{"poor", "cancelled", "EUR", 2500, []Item{{"widget", 1}}},
 			{"empty", "cancelled", "EUR", 9900, []Item{{"unicorn", 1}}},
 			{"regret", "cancelled", "EUR", 2500, []Item{{"widget", 1}}},
+			{"late", "cancelled", "EUR", 2500, []Item{{"widget", 1}}},
 			{"stuck", "pending", "EUR", 2500, []Item{{"widget", 1}}},
 		},
 		Events: map[string][]Event{},
@@ -38,13 +39,15 @@ func sound() Evidence {
 			{"ch-2", "empty", "EUR", 9900, 9900},
 		},
 		Stock: []Stock{
-			{"widget", 100, 97, 2, map[string]int64{"stuck": 1}},
-			{"unicorn", 0, 0, 0, nil},
+			{"widget", 100, 97, 1, 2},
+			{"unicorn", 0, 0, 0, 0},
 		},
 		Reservations: []Reservation{
 			{"good", "settled", []Item{{"widget", 2}}},
 			{"empty", "rejected", []Item{{"unicorn", 1}}},
 			{"regret", "released", nil},
+			{"late", "released", nil},
+			{"stuck", "reserved", []Item{{"widget", 1}}},
 		},
 		Letters: []Letter{
 			{"payment.stuck-order.placed.v1", "payment", "exhausted", "stuck-order.placed.v1", "stuck"},
@@ -57,9 +60,21 @@ func sound() Evidence {
 	e.saga("poor", placed, declined, cancelled)
 	e.saga("empty", placed, captured, rejected, refunded, cancelled)
 	e.saga("regret", placed, cancelRequested, released, refunded, cancelled)
+	e.saga("late", placed, deadline, cancelRequested, released, refunded, cancelled)
 	e.saga("stuck", placed)
 	e.Events["nobody"] = []Event{{Sequence: 98, EventKey: "forged", ID: "forged", Source: "/mallory", Type: placed}}
 	return e
+}
+
+// reserve sets widgets aside, or lets them leave the stock, for an order.
+func (e *Evidence) reserve(id, status string, widgets int64) {
+	e.Reservations = append(e.Reservations, Reservation{id, status, []Item{{"widget", widgets}}})
+	e.Stock[0].Available -= widgets
+	if status == statusReserved {
+		e.Stock[0].Held += widgets
+	} else {
+		e.Stock[0].Reserved += widgets
+	}
 }
 
 // eventOf returns a pointer to an order's event of a type.
@@ -85,6 +100,18 @@ func TestCheck_suffers_copies(t *testing.T) {
 	again := *e.eventOf("good", captured)
 	again.Sequence = 50
 	e.Events["good"] = append(e.Events["good"], again)
+	if got := Check(e); len(got) != 0 {
+		t.Errorf("violations: %v", got)
+	}
+}
+
+// A deadline that comes when the order has ended is no step of the saga.
+func TestCheck_suffers_a_late_deadline(t *testing.T) {
+	t.Parallel()
+	e := sound()
+	for _, id := range []string{"good", "poor"} {
+		e.Events[id] = append(e.Events[id], Event{EventKey: id + "-due", ID: id + "-due", Source: "/order", Type: deadline, Causation: id + "-" + placed})
+	}
 	if got := Check(e); len(got) != 0 {
 		t.Errorf("violations: %v", got)
 	}
@@ -117,16 +144,21 @@ func TestCheck_names_what_is_broken(t *testing.T) {
 
 		{"piece vanished", func(e *Evidence) { e.Stock[0].Available-- }, StockKept, "", "100 of widget"},
 		{"piece appeared", func(e *Evidence) { e.Stock[0].Available++ }, StockKept, "", "101"},
-		{"less than nothing available", func(e *Evidence) { e.Stock[1].Available, e.Stock[1].Reserved = -1, 1 }, StockKept, "", "-1 available"},
+		{"less than nothing available", func(e *Evidence) { e.Stock[1].Available, e.Stock[1].Held = -1, 1 }, StockKept, "", "-1 available"},
+		{"less than nothing held", func(e *Evidence) { e.Stock[1].Available, e.Stock[1].Held = 1, -1 }, StockKept, "", "-1 held"},
 		{"reserved twice", func(e *Evidence) { e.Stock[0].Reserved, e.Stock[0].Available = 4, 95 }, StockKept, "", "2 of widget reserved"},
-		{"SKU gone", func(e *Evidence) { e.Stock = e.Stock[1:] }, StockKept, "", "no such SKU"},
+		{"SKU gone", func(e *Evidence) { e.Stock = e.Stock[1:] }, StockKept, "", "2 of widget reserved, as confirmed orders say, found no such SKU"},
+		{"held SKU gone", func(e *Evidence) { e.Stock = e.Stock[1:] }, StockKept, "", "1 of widget held, as reservations say, found no such SKU"},
 		{"not settled", func(e *Evidence) { e.Reservations[0].Status = "reserved" }, StockKept, "good", "reservation reserved"},
 		{"no reservation", func(e *Evidence) { e.Reservations = e.Reservations[1:] }, StockKept, "good", "reservation none"},
 		{"settled for a cancelled order", func(e *Evidence) { e.Reservations[1].Status = "settled" }, StockKept, "empty", "nothing settled"},
+		{"settled for nobody", func(e *Evidence) { e.reserve("who", "settled", 1) }, StockKept, "who", "exist"},
 		{"other items settled", func(e *Evidence) { e.Reservations[0].Items[0].Quantity = 3 }, StockKept, "good", "{widget 3}"},
-		{"held for a cancelled order", func(e *Evidence) { e.Stock[0].Holds["poor"], e.Stock[0].Available = 1, 96 }, StockKept, "poor", "nothing held"},
-		{"held twice", func(e *Evidence) { e.Stock[0].Holds["stuck"], e.Stock[0].Available = 2, 96 }, StockKept, "stuck", "2 of widget held"},
-		{"held for nobody", func(e *Evidence) { e.Stock[0].Holds["who"], e.Stock[0].Available = 1, 96 }, StockKept, "who", "exist"},
+		{"held for a cancelled order", func(e *Evidence) { e.reserve("poor", "reserved", 1) }, StockKept, "poor", "nothing held for the cancelled order"},
+		{"held twice", func(e *Evidence) { e.Stock[0].Held, e.Stock[0].Available = 2, 96 }, StockKept, "", "1 of widget held, as reservations say, found 2"},
+		{"more held than ordered", func(e *Evidence) { e.Reservations[4].Items[0].Quantity = 2 }, StockKept, "stuck", "{widget 2}"},
+		{"held and given away", func(e *Evidence) { e.Stock[0].Held, e.Stock[0].Available = 0, 98 }, StockKept, "", "1 of widget held, as reservations say, found 0"},
+		{"held for nobody", func(e *Evidence) { e.reserve("who", "reserved", 1) }, StockKept, "who", "exist"},
 
 		{"step applied twice", func(e *Evidence) {
 			again := *e.eventOf("good", captured)
@@ -141,6 +173,12 @@ func TestCheck_names_what_is_broken(t *testing.T) {
 		{"order does not know of its end", func(e *Evidence) { e.Orders[0].Status = "paid" }, Path, "good", "status paid"},
 		{"undeclared type", func(e *Evidence) { e.eventOf("good", reserved).Type = "stock.moved.v1" }, Path, "good", "stock.moved.v1"},
 		{"wrong cause", func(e *Evidence) { e.eventOf("good", reserved).Causation = "good-" + placed }, Path, "good", "caused by order.placed.v1"},
+		{"deadline without an order", func(e *Evidence) { e.eventOf("late", deadline).Causation = "" }, Causation, "late", "the cause of order.deadline.v1"},
+		{"cancelled for no reason", func(e *Evidence) { e.eventOf("late", cancelRequested).Causation = "late-" + placed }, Path, "late", "caused by order.placed.v1"},
+		{"a deadline excuses nothing", func(e *Evidence) {
+			e.remove("empty", refunded)
+			e.Events["empty"] = append(e.Events["empty"], Event{EventKey: "z", ID: "z", Source: "/order", Type: deadline, Causation: "empty-" + placed})
+		}, FollowUp, "empty", "to follow inventory.rejected.v1"},
 		{"cause missing", func(e *Evidence) { e.remove("empty", captured) }, Causation, "empty", "empty-payment.captured.v1"},
 		{"event lost", func(e *Evidence) { e.remove("poor", cancelled) }, FollowUp, "poor", "to follow payment.declined.v1"},
 		{"two things follow", func(e *Evidence) {

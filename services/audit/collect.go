@@ -2,20 +2,18 @@ package audit
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/internal/follow"
 )
 
-// Names of the services' buckets and of what is in them.
+// Where the services keep their documents.
 const (
-	ordersBucket    = "orders"
-	inventoryBucket = "inventory"
-	orderPrefix     = "order-"
-	skuPrefix       = "sku-"
+	ordersBucket = "orders"    // a KV bucket
+	inventory    = "inventory" // a consumer with its state in the event stream
 )
 
 // Collect reads the evidence. expected are the ids of the accepted orders, nil
@@ -97,7 +95,7 @@ func (e *Evidence) collectOrders(ctx context.Context, b *bus.Bus) error {
 }
 
 func (e *Evidence) collectInventory(ctx context.Context, b *bus.Bus) error {
-	// The bucket has two kinds of document; each has fields of its own.
+	// There are two kinds of document; each has fields of its own.
 	type record struct {
 		ID     string `json:"order_id"`
 		Status string `json:"status"`
@@ -106,25 +104,19 @@ func (e *Evidence) collectInventory(ctx context.Context, b *bus.Bus) error {
 		SKU       string `json:"sku"`
 		Initial   int64  `json:"initial"`
 		Available int64  `json:"available"`
+		Held      int64  `json:"held"`
 		Reserved  int64  `json:"reserved"`
-		Holds     map[string]struct {
-			Quantity int64 `json:"quantity"`
-		} `json:"holds"`
 	}
-	bucket, err := bus.OpenBucket[record](ctx, b, inventoryBucket)
-	if err != nil {
-		return err
-	}
-	return bucket.Each(ctx, func(token string, r record, _ uint64) error {
-		switch {
-		case strings.HasPrefix(token, orderPrefix):
+	names := b.Names()
+	return b.Scan(ctx, names.EventsStream(), names.StateFilter(inventory), func(subject string, _ uint64, data []byte) error {
+		var r record
+		if err := json.Unmarshal(data, &r); err != nil {
+			return fmt.Errorf("%s: %w", subject, err)
+		}
+		if r.SKU != "" {
+			e.Stock = append(e.Stock, Stock{r.SKU, r.Initial, r.Available, r.Held, r.Reserved})
+		} else {
 			e.Reservations = append(e.Reservations, Reservation{r.ID, r.Status, itemsOf(r.Items)})
-		case strings.HasPrefix(token, skuPrefix):
-			s := Stock{SKU: r.SKU, Initial: r.Initial, Available: r.Available, Reserved: r.Reserved, Holds: map[string]int64{}}
-			for order, h := range r.Holds {
-				s.Holds[order] = h.Quantity
-			}
-			e.Stock = append(e.Stock, s)
 		}
 		return nil
 	})

@@ -70,13 +70,13 @@ type Charge struct {
 type Stock struct {
 	SKU string
 	// Initial is how many there were in the beginning, Available how many can
-	// be had now, Reserved how many have left with confirmed orders.
-	Initial, Available, Reserved int64
-	// Holds are set aside for orders under way, by order.
-	Holds map[string]int64
+	// be had now, Held how many are set aside for orders under way, Reserved
+	// how many have left with confirmed orders.
+	Initial, Available, Held, Reserved int64
 }
 
-// Reservation is what the inventory knows of one order.
+// Reservation is what the inventory knows of one order. Its items are held
+// while it is reserved, and have left the stock once it is settled.
 type Reservation struct {
 	Order  string
 	Status string

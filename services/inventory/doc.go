@@ -6,14 +6,12 @@
 //   - order.cancel_requested.v1: gives back what is held, emits
 //     inventory.released.v1, and reserves nothing for the order any more.
 //
-// Its state is in the bucket [Bucket]: one document an order and one a SKU. A
-// KV bucket has no transaction over several keys, so the steps are made to
-// converge instead: the order's document decides, what a SKU's document holds
-// for an order is put there and taken away by name, and every handler can run
-// again from any point at which an earlier run stopped. The one thing
-// that no rerun comes back for is what a run that was stalled, and overtaken by
-// another replica, holds with its last write before it is stopped: that is
-// given back when a replica starts.
+// Its state is in the event stream (package state): one document an order,
+// state.inventory.order-<id>, and one a SKU, state.inventory.sku-<sku>. A step
+// changes the order's document and those of all its items together with the
+// mark that its event is done and with what it emits, or nothing at all. So a
+// crash leaves nothing half done, and a second event of a kind, with an id of
+// its own, finds in the order's document that it comes too late.
 //
 // Conservation: of each SKU, initial = available + held + reserved, always.
 package inventory

@@ -3,8 +3,6 @@ package inventory
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -31,16 +29,11 @@ func (s *Service) Handler() http.Handler {
 func (s *Service) Metrics() prometheus.Gatherer { return s.metrics }
 
 func (s *Service) getStock(w http.ResponseWriter, r *http.Request) {
-	st, err := s.opened()
-	var all []Stock
-	if err == nil {
-		all, err = st.allStock(r.Context())
-	}
+	all, err := s.store.stock(r.Context())
 	if err != nil {
 		unavailable(w, "stock cannot be read", err)
 		return
 	}
-	slices.SortFunc(all, func(a, b Stock) int { return strings.Compare(a.SKU, b.SKU) })
 	answer(w, http.StatusOK, "application/json", all)
 }
 

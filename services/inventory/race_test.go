@@ -1,237 +1,129 @@
 package inventory
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"sync"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/services/events"
 )
 
-// turns is a store whose calls wait for their turn, so that a test chooses how
-// the calls of several replicas are interleaved and which of them fail.
-type turns struct {
-	*memory
-	worker int
-	asks   chan ask
-}
-
-// ask is a worker that wants to make a call, or is done.
-type ask struct {
-	worker int
-	done   bool
-	turn   chan turn
-}
-
-// turn is what becomes of one call.
-type turn int
-
-const (
-	works turn = iota
-	failsBefore
-	failsAfter
-	diesAfter // and its event does not come again: another replica is done with it
-)
-
-var errDied = errors.New("died")
-
-func (s turns) take(call func() error) error {
-	a := ask{worker: s.worker, turn: make(chan turn)}
-	s.asks <- a
-	t := <-a.turn
-	if t == failsBefore {
-		return errInjected
-	}
-	err := call()
-	switch {
-	case t == diesAfter:
-		return errDied
-	case t == failsAfter && err == nil:
-		return errInjected
-	}
-	return err
-}
-
-func (s turns) order(ctx context.Context, id string) (o Order, revision uint64, err error) {
-	err = s.take(func() error { o, revision, err = s.memory.order(ctx, id); return err })
-	return o, revision, err
-}
-
-func (s turns) putOrder(ctx context.Context, o Order, revision uint64) (next uint64, err error) {
-	err = s.take(func() error { next, err = s.memory.putOrder(ctx, o, revision); return err })
-	return next, err
-}
-
-func (s turns) stock(ctx context.Context, sku string) (x Stock, revision uint64, err error) {
-	err = s.take(func() error { x, revision, err = s.memory.stock(ctx, sku); return err })
-	return x, revision, err
-}
-
-func (s turns) putStock(ctx context.Context, x Stock, revision uint64) error {
-	return s.take(func() error { return s.memory.putStock(ctx, x, revision) })
-}
-
-// However the calls of replicas meet that were given the same events, some of
-// them stalled, failing or dying: every run for one event emits the same, no
-// stock is lost, and when a replica has started after it none is held for an
-// order that has ended.
-func TestReplicasInterleaved(t *testing.T) {
+// Two instances get many orders for the same few SKUs at once, not all of which
+// are in stock: each payment twice under one id and once more under another,
+// and for half of the orders a cancellation at the same moment.
+func TestB90_B93_many_orders_on_few_SKUs(t *testing.T) {
 	t.Parallel()
-	b := bustest.NewBus(t)
-	items := []events.Item{{SKU: "widget", Quantity: 2}, {SKU: "anvil", Quantity: 3}}
-	capture := captured(t, "ord-1", "e1", items...)
-	second := captured(t, "ord-1", "e2", items...)
-	cancel := cancelled(t, "ord-1", "c1")
-	confirm := confirmed(t, "ord-1", "f1")
+	const n = 80
+	s := newSystem(t, map[string]int64{"widget": 10 * n, "gadget": n / 2, "anvil": n / 4})
+	s.start(s.initial)
+	items := func(i int) []events.Item {
+		widget, gadget, anvil := of("widget", 2), of("gadget", 1), of("anvil", 1)
+		switch i % 4 {
+		case 0:
+			return []events.Item{widget, gadget}
+		case 1:
+			return []events.Item{gadget, widget}
+		case 2:
+			return []events.Item{widget, anvil, gadget}
+		default:
+			return []events.Item{widget}
+		}
+	}
+	id := func(i int) string { return fmt.Sprint("ord-", i) }
+	s.atOnce(n, func(i int) error { return s.store(captured(id(i), items(i)...), 2) },
+		func(i int) error { return s.store(captured(id(i), items(i)...), 1) },
+		func(i int) error {
+			if i%2 == 0 {
+				return nil
+			}
+			return s.store(cancelRequested(id(i)), 1)
+		})
 
-	rapid.Check(t, func(rt *rapid.T) {
-		anvils := rapid.SampledFrom([]int64{2, 10}).Draw(rt, "anvils")
-		m := newMemory(map[string]int64{"widget": 10, "anvil": anvils})
-		emitted := map[string]string{} // by event, by whoever was first
-		run := func(given ...bus.Event) {
-			out := interleave(rt, b, m, given)
-			for i, e := range given {
-				if out[i] == died {
-					continue
-				}
-				if before, known := emitted[e.ID()]; known && before != out[i] {
-					rt.Fatalf("%s emitted %q, and %q in another run", e.ID(), before, out[i])
-				}
-				emitted[e.ID()] = out[i]
+	said := s.emitted()
+	count := map[string]int{}
+	for i := range n {
+		count[said[id(i)]]++
+	}
+	for what := range count {
+		switch what {
+		case "reserved", "rejected", "reserved released", "released rejected", "rejected released":
+		default:
+			t.Errorf("said %q", what)
+		}
+	}
+	if len(said) != n || count["reserved"] == 0 || count["rejected"] == 0 {
+		t.Errorf("%d orders: %v", len(said), count)
+	}
+	s.stock()
+
+	// Each that is reserved is confirmed or cancelled, again by both instances.
+	ends := map[string]Status{}
+	for i := range n {
+		if said[id(i)] == "reserved" {
+			ends[id(i)] = Settled
+			if i%3 == 0 {
+				ends[id(i)] = Released
 			}
 		}
-		ending := rapid.SampledFrom([]string{"cancelled meanwhile", "cancelled", "confirmed"}).Draw(rt, "ending")
-		switch ending {
-		case "cancelled meanwhile":
-			run(capture, capture, second, cancel)
-		case "cancelled":
-			run(capture, capture, second)
-			run(cancel, cancel)
-		case "confirmed":
-			run(capture, capture, second, confirm, confirm)
-		}
-		s, err := New(b, Config{})
-		if err != nil {
-			rt.Fatal(err)
-		}
-		if err := s.sweep(t.Context(), m); err != nil {
-			rt.Fatal(err)
-		}
-		o := m.orders["ord-1"]
-		for _, item := range items {
-			want := Stock{SKU: item.SKU, Initial: m.skus[item.SKU].Initial}
-			switch o.Status {
-			case Settled:
-				want.Reserved = item.Quantity
-			case Rejected, Released:
-			default:
-				rt.Fatalf("order ends as %q", o.Status)
-			}
-			want.Available = want.Initial - want.Reserved
-			if x := m.skus[item.SKU]; fmt.Sprint(x) != fmt.Sprint(want) {
-				rt.Fatalf("order is %s: %+v, want %+v", o.Status, x, want)
-			}
+	}
+	s.atOnce(n, func(i int) error {
+		switch end, chosen := ends[id(i)]; {
+		case !chosen:
+			return nil
+		case end == Settled:
+			return s.store(confirmed(id(i)), 2)
+		default:
+			return s.store(cancelRequested(id(i)), 2)
 		}
 	})
+	for _, o := range s.orders() {
+		if want, chosen := ends[o.ID]; chosen && o.Status != want {
+			t.Errorf("%s is %s, want %s", o.ID, o.Status, want)
+		}
+	}
+	for _, x := range s.stock() {
+		if x.Held != 0 {
+			t.Errorf("still held at rest: %+v", x)
+		}
+	}
+	if s.parked() > 0 {
+		t.Errorf("%d dead letters", s.parked())
+	}
+	for i, svc := range s.instances {
+		if svc.Stats().Handled == 0 {
+			t.Errorf("instance %d did nothing", i)
+		}
+	}
 }
 
-// died is what a replica emits that has died.
-const died = "died"
-
-// interleave gives each event to a replica of its own, lets them take turns,
-// and returns what each has emitted when it succeeded in the end.
-func interleave(rt *rapid.T, b *bus.Bus, m *memory, given []bus.Event) []string {
-	asks := make(chan ask)
-	out := make([]string, len(given))
-	errs := make([]error, len(given))
-	done := map[string]bool{} // by event
-	for i, e := range given {
-		s, err := New(b, Config{})
-		if err != nil {
-			rt.Fatal(err)
-		}
-		s.use(turns{memory: m, worker: i, asks: asks})
-		go func() {
-			defer func() { asks <- ask{worker: i, done: true} }()
-			if bus.Type(e.Type()) == events.OrderConfirmed.Type() && !mayConfirm(m, i, asks) {
-				return
-			}
-			for {
-				step, err := bustest.Handle(context.Background(), s.Registry(), Name, e)
-				if errors.Is(err, errInjected) {
-					continue // redelivered
+// atOnce publishes what each function does for each of n orders, all at the
+// same time, and waits until both instances are done with it.
+func (s *system) atOnce(n int, publish ...func(i int) error) {
+	s.Helper()
+	var wg sync.WaitGroup
+	for i := range n {
+		for _, f := range publish {
+			wg.Go(func() {
+				if err := f(i); err != nil {
+					s.Error(err)
 				}
-				if errs[i] = err; errors.Is(err, errDied) {
-					out[i] = died
-				}
-				for _, o := range step {
-					out[i] += fmt.Sprintf("%s %s ", o.Type(), o.Data())
-				}
-				return
-			}
-		}()
-	}
-	waiting := map[int]ask{}
-	chosen, burst := 0, 0
-	for live, faults := len(given), 0; live > 0; {
-		for len(waiting) < live {
-			if a := <-asks; a.done {
-				live--
-				done[given[a.worker].ID()] = true
-			} else {
-				waiting[a.worker] = a
-			}
-		}
-		if live == 0 {
-			break
-		}
-		if _, ready := waiting[chosen]; burst == 0 || !ready {
-			chosen = rapid.SampledFrom(slices.Sorted(maps.Keys(waiting))).Draw(rt, "worker")
-			burst = rapid.SampledFrom([]int{1, 2, 5, 20}).Draw(rt, "burst") // the others stall
-		}
-		burst--
-		what := works
-		if faults < 3 {
-			what = rapid.SampledFrom([]turn{works, works, works, works, failsBefore, failsAfter}).Draw(rt, "turn")
-		}
-		if what != works {
-			faults++
-		}
-		if done[given[chosen].ID()] && rapid.IntRange(0, 9).Draw(rt, "dies") == 0 {
-			what = diesAfter
-		}
-		a := waiting[chosen]
-		delete(waiting, chosen)
-		a.turn <- what
-	}
-	for i, err := range errs {
-		if err != nil && !errors.Is(err, errDied) {
-			rt.Fatalf("%s: %v", given[i].ID(), err)
+			})
 		}
 	}
-	return out
+	wg.Wait()
+	s.settled()
 }
 
-// mayConfirm waits until the order is decided, as its confirmation does not come
-// earlier, and says whether it comes at all.
-func mayConfirm(m *memory, worker int, asks chan<- ask) bool {
-	for {
-		a := ask{worker: worker, turn: make(chan turn)}
-		asks <- a
-		<-a.turn
-		switch m.orders["ord-1"].Status {
-		case Reserved, Settled:
-			return true
-		case Rejected, Released:
-			return false
-		case "", Reserving:
-		}
+// Of one SKU exactly as many pieces are given away as there are.
+func TestManyOrdersForOneSKUNeverOversell(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, map[string]int64{"widget": 30})
+	s.start(s.initial)
+	drafts := make([]bus.Draft, 60)
+	for i := range drafts {
+		drafts[i] = captured(fmt.Sprint("ord-", i), of("widget", 1))
 	}
+	s.atOnce(len(drafts), func(i int) error { return s.store(drafts[i], 1) })
+	s.is("widget", 0, 30, 0)
 }

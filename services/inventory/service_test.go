@@ -1,326 +1,212 @@
 package inventory
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"math"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/internal/letters"
 	"github.com/farandole/farandole/services/events"
 )
 
-func TestMain(m *testing.M) { bustest.Main(m) }
-
-// memory is a store in memory that can fail at one call.
-type memory struct {
-	mu       sync.Mutex
-	orders   map[string]Order
-	skus     map[string]Stock
-	revision map[string]uint64
-	last     uint64
-
-	calls  int
-	failAt int  // the number of the call that fails; 0 for none
-	after  bool // it fails after it took effect
-}
-
-var errInjected = errors.New("injected")
-
-func newMemory(stock map[string]int64) *memory {
-	m := &memory{orders: map[string]Order{}, skus: map[string]Stock{}, revision: map[string]uint64{}}
-	for sku, n := range stock {
-		m.put("sku-" + sku)
-		m.skus[sku] = Stock{SKU: sku, Initial: n, Available: n}
-	}
-	return m
-}
-
-func (m *memory) put(key string) uint64 { m.last++; m.revision[key] = m.last; return m.last }
-
-func (m *memory) fails(after bool) bool { return m.calls == m.failAt && m.after == after }
-
-func (m *memory) order(_ context.Context, id string) (Order, uint64, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.calls++
-	if m.calls == m.failAt {
-		return Order{}, 0, errInjected
-	}
-	o := m.orders[id]
-	o.ID = id
-	return o, m.revision["order-"+id], nil
-}
-
-func (m *memory) putOrder(_ context.Context, o Order, revision uint64) (uint64, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.calls++
-	if m.fails(false) {
-		return 0, errInjected
-	}
-	if m.revision["order-"+o.ID] != revision {
-		return 0, bus.ErrConflict
-	}
-	m.orders[o.ID] = o
-	next := m.put("order-" + o.ID)
-	if m.fails(true) {
-		return 0, errInjected
-	}
-	return next, nil
-}
-
-func (m *memory) stock(_ context.Context, sku string) (Stock, uint64, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.calls++
-	if m.calls == m.failAt {
-		return Stock{}, 0, errInjected
-	}
-	x := m.skus[sku]
-	x.SKU = sku
-	return x, m.revision["sku-"+sku], nil
-}
-
-func (m *memory) putStock(_ context.Context, x Stock, revision uint64) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.calls++
-	if m.fails(false) {
-		return errInjected
-	}
-	if m.revision["sku-"+x.SKU] != revision {
-		return bus.ErrConflict
-	}
-	m.skus[x.SKU] = x
-	m.put("sku-" + x.SKU)
-	if m.fails(true) {
-		return errInjected
-	}
-	return nil
-}
-
-func (m *memory) allStock(context.Context) (all []Stock, err error) {
-	for _, x := range m.skus {
-		all = append(all, x)
-	}
-	return all, nil
-}
-
-func service(t *testing.T, st store) *Service {
-	t.Helper()
-	s, err := New(bustest.NewBus(t), Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.use(st)
-	return s
-}
-
-func captured(t *testing.T, id, eventID string, items ...events.Item) bus.Event {
-	t.Helper()
-	d := events.PaymentCaptured.New(bus.Key(id), events.Captured{
-		OrderID: id, ChargeID: "ch-1", Amount: events.Money{Amount: 1, Currency: "EUR"}, Items: items,
-	})
-	d.ID = eventID
-	return bustest.Event(t, d)
-}
-
-func cancelled(t *testing.T, id, eventID string) bus.Event {
-	t.Helper()
-	d := events.OrderCancelRequested.New(bus.Key(id), events.CancelRequested{OrderID: id})
-	d.ID = eventID
-	return bustest.Event(t, d)
-}
-
-func confirmed(t *testing.T, id, eventID string) bus.Event {
-	t.Helper()
-	d := events.OrderConfirmed.New(bus.Key(id), events.Confirmed{OrderID: id})
-	d.ID = eventID
-	return bustest.Event(t, d)
-}
-
-// handle runs a handler until it succeeds, as redeliveries would.
-func handle(t *testing.T, s *Service, e bus.Event) (types string) {
-	t.Helper()
-	for range 10 {
-		out, err := bustest.Handle(t.Context(), s.Registry(), Name, e)
-		if errors.Is(err, errInjected) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range out {
-			types += o.Type() + " "
-		}
-		return types
-	}
-	t.Fatal("does not converge")
-	return ""
-}
-
-// Whatever single store call fails, before or after it took effect, the reruns
-// end in the same events and the same stock.
-func TestEveryCrashPointConverges(t *testing.T) {
+// Of several items one is short: none is held, not even those read before it.
+func TestOneShortItemHoldsNothing(t *testing.T) {
 	t.Parallel()
-	widget, anvil := events.Item{SKU: "widget", Quantity: 2}, events.Item{SKU: "anvil", Quantity: 3}
-	for _, tc := range []struct {
-		name  string
-		items []events.Item
-		then  func(t *testing.T, id, eventID string) bus.Event
-		first string
-		widgt Stock
-	}{
-		{"reserved and confirmed", []events.Item{widget, anvil}, confirmed, "inventory.reserved.v1 ", Stock{Available: 8, Reserved: 2}},
-		{"reserved and cancelled", []events.Item{widget, anvil}, cancelled, "inventory.reserved.v1 ", Stock{Available: 10}},
-		{"short", []events.Item{widget, {SKU: "unicorn", Quantity: 1}}, cancelled, "inventory.rejected.v1 ", Stock{Available: 10}},
-		{"unknown SKU", []events.Item{widget, {SKU: "nonsense", Quantity: 1}}, confirmed, "inventory.rejected.v1 ", Stock{Available: 10}},
+	for name, missing := range map[string]events.Item{
+		"never in stock": of("unicorn", 1),
+		"too few":        of("anvil", 3),
+		"unknown SKU":    of("nonsense", 1),
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := service(t, nil)
-			for at := 1; ; at++ {
-				reached := true
-				for _, after := range []bool{false, true} {
-					m := newMemory(map[string]int64{"widget": 10, "anvil": 10, "unicorn": 0})
-					m.failAt, m.after = at, after
-					s.use(m)
-					if got := handle(t, s, captured(t, "ord-1", "e1", tc.items...)); got != tc.first {
-						t.Fatalf("call %d: emitted %q, want %q", at, got, tc.first)
-					}
-					handle(t, s, tc.then(t, "ord-1", "e2"))
-					for _, x := range m.skus {
-						conserved(t, x)
-						if len(x.Holds) > 0 {
-							t.Fatalf("call %d: still held: %+v", at, x)
-						}
-					}
-					if x := m.skus["widget"]; x.Available != tc.widgt.Available || x.Reserved != tc.widgt.Reserved {
-						t.Fatalf("call %d: widget %+v", at, x)
-					}
-					reached = m.calls >= at
-				}
-				if !reached {
-					return
-				}
-			}
+			s := newSystem(t, map[string]int64{"widget": 10, "anvil": 2, "unicorn": 0})
+			s.says(captured("ord-1", of("widget", 2), missing))
+			s.said("ord-1", "rejected")
+			s.is("widget", 10, 0, 0)
+			s.says(cancelRequested("ord-1"), cancelRequested("ord-1"))
+			s.said("ord-1", "rejected released")
+			s.is("widget", 10, 0, 0)
 		})
 	}
 }
 
-func TestB87_RerunEmitsTheSame(t *testing.T) {
+func TestB84_second_trigger_with_another_id_does_nothing(t *testing.T) {
 	t.Parallel()
-	s := service(t, newMemory(map[string]int64{"widget": 10}))
-	e := captured(t, "ord-1", "e1", events.Item{SKU: "widget", Quantity: 1})
-	first, second := handle(t, s, e), handle(t, s, e)
-	if first != "inventory.reserved.v1 " || second != first {
-		t.Fatalf("%q, then %q", first, second)
-	}
+	s := newSystem(t, map[string]int64{"widget": 10})
+	s.says(captured("ord-1", of("widget", 4)), captured("ord-1", of("widget", 4)))
+	s.is("widget", 6, 4, 0)
+	s.says(cancelRequested("ord-1"), cancelRequested("ord-1"))
+	s.is("widget", 10, 0, 0)
+	s.says(captured("ord-1", of("widget", 4)))
+	s.is("widget", 10, 0, 0)
+	s.said("ord-1", "reserved released")
 }
 
-func TestB84_SecondTriggerWithAnotherIDDoesNothing(t *testing.T) {
+func TestB86_second_start_after_success_does_nothing(t *testing.T) {
 	t.Parallel()
-	m := newMemory(map[string]int64{"widget": 10})
-	s := service(t, m)
-	item := events.Item{SKU: "widget", Quantity: 4}
-	handle(t, s, captured(t, "ord-1", "e1", item))
-	if again := handle(t, s, captured(t, "ord-1", "e2", item)); again != "" {
-		t.Fatalf("second capture emitted %q", again)
-	}
-	var wg sync.WaitGroup
-	out := make([]string, 2)
-	for i := range out {
-		wg.Go(func() { out[i] = handle(t, s, cancelled(t, "ord-1", fmt.Sprintf("c%d", i))) })
-	}
-	wg.Wait()
-	if got := out[0] + out[1]; got != "inventory.released.v1 " {
-		t.Fatalf("two cancellations released %q", got)
-	}
-	if x := m.skus["widget"]; x.Available != 10 {
-		t.Fatalf("%+v", x)
-	}
+	s := newSystem(t, map[string]int64{"widget": 10})
+	s.says(captured("ord-1", of("widget", 4)))
+	s.says(confirmed("ord-1"), confirmed("ord-1"))
+	s.is("widget", 6, 0, 4)
+	s.says(captured("ord-1", of("widget", 4)), cancelRequested("ord-1"))
+	s.is("widget", 6, 0, 4)
+	s.said("ord-1", "reserved")
 }
 
 func TestCancelBeforeCaptureReservesNothing(t *testing.T) {
 	t.Parallel()
-	m := newMemory(map[string]int64{"widget": 10})
-	s := service(t, m)
-	if got := handle(t, s, cancelled(t, "ord-1", "c1")); got != "inventory.released.v1 " {
-		t.Fatalf("emitted %q", got)
-	}
-	if got := handle(t, s, captured(t, "ord-1", "e1", events.Item{SKU: "widget", Quantity: 1})); got != "inventory.rejected.v1 " {
-		t.Fatalf("emitted %q", got)
-	}
-	if x := m.skus["widget"]; x.Available != 10 || len(x.Holds) != 0 {
-		t.Fatalf("%+v", x)
-	}
+	s := newSystem(t, map[string]int64{"widget": 10})
+	s.says(cancelRequested("ord-1"))
+	s.says(captured("ord-1", of("widget", 1)))
+	s.says(captured("ord-1", of("widget", 1)))
+	s.said("ord-1", "released rejected")
+	s.is("widget", 10, 0, 0)
 }
 
-// Many runs at once need far fewer writes than changes, and none gets lost.
-func TestChangesOfOneSKUAreWrittenTogether(t *testing.T) {
+// A confirmation that comes before the reservation is not swallowed: it waits
+// in the dead letters, and a replay lets it take effect.
+func TestB89_confirmation_before_the_reservation_is_kept(t *testing.T) {
 	t.Parallel()
-	m := newMemory(map[string]int64{"widget": 1000})
-	d := &desk{}
-	var wg sync.WaitGroup
-	for i := range 500 {
-		wg.Go(func() {
-			err := d.do(t.Context(), m, "widget", func(x Stock) (Stock, bool) { return x.hold(fmt.Sprint(i), 1, 1) })
-			if err != nil {
-				t.Error(err)
-			}
-		})
+	s := newSystem(t, map[string]int64{"widget": 10})
+	s.says(confirmed("ord-1"))
+	if s.parked() != 1 {
+		t.Fatalf("%d dead letters, want 1", s.parked())
 	}
-	wg.Wait()
-	x := m.skus["widget"]
-	conserved(t, x)
-	if len(x.Holds) != 500 || d.busy || len(d.queue) != 0 {
-		t.Fatalf("%d holds, busy %v, %d waiting", len(x.Holds), d.busy, len(d.queue))
+	s.is("widget", 10, 0, 0)
+	s.says(captured("ord-1", of("widget", 4)))
+	s.is("widget", 6, 4, 0)
+
+	queue, err := letters.Open(s.bus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum, err := queue.Replay(t.Context(), dlq.Selection{Filter: dlq.Filter{Consumer: Name}}, dlq.ReplayOptions{}, nil); err != nil || sum.Counts[dlq.Replayed] != 1 {
+		t.Fatalf("replayed %+v, %v", sum, err)
+	}
+	s.stored.Add(1)
+	s.settled()
+	s.is("widget", 6, 0, 4)
+}
+
+// What no order can be about is dead-lettered and changes nothing.
+func TestUnusableEventsAreParked(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, map[string]int64{"widget": 10})
+	var n uint64
+	for _, items := range [][]events.Item{
+		{of("widget", 0)},
+		{of("widget", -3)},
+		{of("widget", events.MaxQuantity+1)},
+		{of("widget", math.MaxInt64)},
+		{of("widget", 1), of("widget", 1)},
+		{of("", 1)},
+		nil,
+	} {
+		s.says(captured(fmt.Sprint("ord-", n), items...))
+		n++
+	}
+	s.says(
+		events.OrderCancelRequested.New("ord-1", events.CancelRequested{}),
+		events.OrderConfirmed.New("ord-1", events.Confirmed{}),
+	)
+	if n += 2; s.parked() != n {
+		t.Errorf("%d dead letters, want %d", s.parked(), n)
+	}
+	if len(s.orders()) != 0 || len(s.emitted()) != 0 {
+		t.Errorf("documents %v, said %v", s.orders(), s.emitted())
+	}
+	s.is("widget", 10, 0, 0)
+}
+
+// Documents that somebody has meddled with are not made worse.
+func TestMeddledDocumentsAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, map[string]int64{"widget": 10})
+	o := Order{ID: "ord-1", Status: Reserved, Items: []events.Item{of("widget", 2)}}
+	if err := s.instances[0].store.orders.Create(t.Context(), orderKey(o.ID), o); err != nil {
+		t.Fatal(err)
+	}
+	s.says(confirmed("ord-1"), cancelRequested("ord-1"))
+	if s.parked() != 2 || len(s.emitted()) != 0 {
+		t.Errorf("%d dead letters, want 2; said %v", s.parked(), s.emitted())
+	}
+	x, err := s.instances[0].store.skus.Committed(t.Context(), skuKey("widget"))
+	if err != nil || x.Value != (Stock{SKU: "widget", Initial: 10, Available: 10}) {
+		t.Errorf("%+v, %v", x.Value, err)
 	}
 }
 
-func TestManyOrdersForOneSKUNeverOversell(t *testing.T) {
+// The largest order that may be placed is one step.
+func TestLargestOrderIsOneStep(t *testing.T) {
+	t.Parallel()
+	stock := map[string]int64{}
+	var items []events.Item
+	for i := range events.MaxItems {
+		sku := fmt.Sprintf("part %d/%s", i, strings.Repeat("é", i%40)) // what a subject cannot hold as it is
+		stock[sku] = events.MaxQuantity
+		items = append(items, of(sku, events.MaxQuantity))
+	}
+	s := newSystem(t, stock)
+	s.says(captured("ord-1", items...))
+	s.said("ord-1", "reserved")
+	s.says(captured("ord-2", items[7]), confirmed("ord-1"))
+	s.said("ord-2", "rejected")
+	for sku := range stock {
+		if x := s.stock()[sku]; x.Reserved != events.MaxQuantity {
+			t.Fatalf("%+v", x)
+		}
+		break
+	}
+}
+
+// Starting again, also with another initial stock, changes no stock.
+func TestStockIsSeededOnce(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, map[string]int64{"widget": 10})
+	s.says(captured("ord-1", of("widget", 3)))
+	s.start(map[string]int64{"widget": 99, "anvil": 2})
+	s.initial["anvil"] = 2
+	s.is("widget", 7, 3, 0)
+	s.is("anvil", 2, 0, 0)
+}
+
+func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	if _, err := b.Provision(t.Context(), b.Topology(bus.TopologyConfig{Buckets: []string{Bucket}})); err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(b, Config{Stock: map[string]int64{"widget": 30}})
+	ledger, err := dedup.NewStream(b, dedup.StreamConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	for i := range 60 {
-		id := fmt.Sprintf("ord-%d", i)
-		if _, err := b.Publish(t.Context(), captured(t, id, id, events.Item{SKU: "widget", Quantity: 1})); err != nil {
-			t.Fatal(err)
+	for says, cfg := range map[string]Config{
+		"Stock of widget is -1": {Stock: map[string]int64{"widget": -1}},
+		"Consumer.Ledger":       {Consumer: consumer.Config{Ledger: ledger}},
+		"InFlight":              {Consumer: consumer.Config{InFlight: 1}},
+	} {
+		if _, err := New(b, cfg); !errors.Is(err, consumer.ErrConfig) || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, want ErrConfig saying %q", err, says)
 		}
 	}
-	bustest.Eventually(t, 20*time.Second, func() error {
-		if n := s.Stats().Handled; n != 60 {
-			return fmt.Errorf("handled %d", n)
-		}
-		return nil
-	})
-	st, err := s.opened()
+}
+
+// Run says so when the stream is not there.
+func TestRunWithoutStream(t *testing.T) {
+	t.Parallel()
+	b := bustest.Connect(t, bus.Config{InProcess: bustest.Server(t), Names: bus.Names{Prefix: bustest.Prefix()}})
+	s, err := New(b, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, _, err := st.stock(t.Context(), "widget")
-	if err != nil {
-		t.Fatal(err)
+	if err := s.Run(t.Context()); !errors.Is(err, bus.ErrNoStream) {
+		t.Errorf("got %v, want ErrNoStream", err)
 	}
-	conserved(t, x)
-	if x.Available != 0 || len(x.Holds) != 30 {
-		t.Fatalf("available %d, held for %d orders", x.Available, len(x.Holds))
-	}
-	stop()
-	if err := <-done; err != nil {
-		t.Fatal(err)
+	if err := s.Health(); !errors.Is(err, ErrNotReady) {
+		t.Errorf("got %v, want ErrNotReady", err)
 	}
 }

@@ -1,8 +1,7 @@
 package inventory
 
 import (
-	"maps"
-	"math"
+	"fmt"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/services/events"
@@ -13,146 +12,136 @@ type Status string
 
 // The statuses; the empty one is an order never heard of.
 const (
-	Reserving Status = "reserving" // items are being held
-	Reserved  Status = "reserved"  // all items are held
-	Rejected  Status = "rejected"  // none are, and none will be
-	Released  Status = "released"  // cancelled: none are, and none will be
-	Settled   Status = "settled"   // confirmed: the items have left the stock
+	Reserved Status = "reserved" // all items are held
+	Rejected Status = "rejected" // none are, and none will be
+	Released Status = "released" // cancelled: none are, and none will be
+	Settled  Status = "settled"  // confirmed: the items have left the stock
 )
 
-// Order is the document under "order-<id>":
+// Order is the document "order-<id>":
 //
-//	{"order_id":"ord-1","status":"reserved","items":[{"sku":"widget","quantity":2}],"steps":{…}}
+//	{"order_id":"ord-1","status":"reserved","items":[{"sku":"widget","quantity":2}]}
 type Order struct {
-	ID     string        `json:"order_id"`
-	Status Status        `json:"status"`
-	Items  []events.Item `json:"items,omitempty"`
-	// Run is the number of the run that decided a reservation: the revision
-	// with which it began, so a later run has a higher one.
-	Run   uint64       `json:"run,omitempty"`
-	Steps events.Steps `json:"steps,omitempty"`
+	ID     string `json:"order_id"`
+	Status Status `json:"status"`
+	// Items are those that were paid for; none while no payment has come.
+	// They are held while the order is reserved.
+	Items []events.Item `json:"items,omitempty"`
 }
 
-// vain is the run before which all that runs hold for the order is held in
-// vain: every run's once nothing will be reserved, that of those who were
-// overtaken once one has decided, and nobody's before.
-func (o Order) vain() uint64 {
-	if o.Status == Rejected || o.Status == Released {
-		return math.MaxUint64
-	}
-	return o.Run
-}
-
-// Stock is the document under "sku-<sku>", in pieces:
+// Stock is the document "sku-<sku>", in pieces:
 //
-//	{"sku":"widget","initial":1000,"available":990,"reserved":6,"holds":{"ord-1":{"quantity":4,"run":17}}}
+//	{"sku":"widget","initial":1000,"available":990,"held":4,"reserved":6}
 type Stock struct {
-	SKU       string          `json:"sku"`
-	Initial   int64           `json:"initial"`
-	Available int64           `json:"available"`
-	Reserved  int64           `json:"reserved"` // left with confirmed orders
-	Holds     map[string]Hold `json:"holds,omitempty"`
+	SKU       string `json:"sku"`
+	Initial   int64  `json:"initial"`
+	Available int64  `json:"available"`
+	Held      int64  `json:"held"`     // set aside for orders under way
+	Reserved  int64  `json:"reserved"` // left with confirmed orders
 }
 
-// Hold is what a SKU sets aside for an order under way.
-type Hold struct {
-	Quantity int64 `json:"quantity"`
-	// Run is the number of the run that holds it. It fences: a run that was
-	// stalled and overtaken neither takes over the hold of the one that
-	// overtook it, nor can what it held in vain be mistaken for it.
-	Run uint64 `json:"run"`
+// verdict is what an event makes of an order: the documents as they are from
+// now on, and what others are told. The zero verdict changes nothing.
+type verdict struct {
+	order Order
+	stock []Stock // of the order's items, one each; nil if it stays
+	emits []bus.Draft
 }
 
-// onCaptured decides an order whose items are all held, or one of which is
-// short ("" when none is). An order cancelled before stays so.
-func onCaptured(o Order, short string) (Order, []bus.Draft) {
-	switch o.Status {
-	case Released:
-		return o, rejected(o.ID, "order cancelled")
-	case Reserving:
-		if short != "" {
-			o.Status = Rejected
-			return o, rejected(o.ID, "out of stock: "+short)
-		}
-		o.Status = Reserved
-		return o, []bus.Draft{events.InventoryReserved.New(bus.Key(o.ID), events.Reserved{OrderID: o.ID, Items: o.Items})}
-	case Reserved, Rejected, Settled:
+// onCaptured reserves the items of a paid order, or none of them when one is
+// short. An order cancelled before stays so.
+func onCaptured(o Order, items []events.Item, stock []Stock) verdict {
+	if len(o.Items) > 0 {
+		return verdict{} // decided before: this event is a second start
 	}
-	return o, nil // decided before: this event is a second start
+	o.Items = items
+	if o.Status == Released {
+		return rejected(o, "order cancelled")
+	}
+	held, short := moved(items, stock, Stock.hold)
+	if short != "" {
+		o.Status = Rejected
+		return rejected(o, "out of stock: "+short)
+	}
+	o.Status = Reserved
+	return verdict{o, held, []bus.Draft{events.InventoryReserved.New(bus.Key(o.ID), events.Reserved{OrderID: o.ID, Items: items})}}
 }
 
-func rejected(id, reason string) []bus.Draft {
-	return []bus.Draft{events.InventoryRejected.New(bus.Key(id), events.Rejected{OrderID: id, Reason: reason})}
+func rejected(o Order, reason string) verdict {
+	return verdict{order: o, emits: []bus.Draft{
+		events.InventoryRejected.New(bus.Key(o.ID), events.Rejected{OrderID: o.ID, Reason: reason}),
+	}}
 }
 
-// onCancel decides what is released. The order service asks only while an
-// order is not confirmed, so a settled one is left alone.
-func onCancel(o Order) (Order, []bus.Draft) {
+// onCancel gives back what is held. The order service asks only while an order
+// is not confirmed, so a settled one is left alone.
+func onCancel(o Order, stock []Stock) (verdict, error) {
+	if o.Status == Released || o.Status == Settled {
+		return verdict{}, nil
+	}
+	var free []Stock
 	released := events.Released{OrderID: o.ID}
-	switch o.Status {
-	case Settled, Released:
-		return o, nil
-	case Reserved:
-		o.Status, released.Items = Released, o.Items
-	case Reserving, "":
-		o.Status = Released
-	case Rejected: // nothing was held
+	if o.Status == Reserved {
+		var short string
+		if free, short = moved(o.Items, stock, Stock.release); short != "" {
+			return verdict{}, fmt.Errorf("%w: order %s: %s", ErrNotHeld, o.ID, short)
+		}
+		released.Items = o.Items
 	}
-	return o, []bus.Draft{events.InventoryReleased.New(bus.Key(o.ID), released)}
+	o.Status = Released
+	return verdict{o, free, []bus.Draft{events.InventoryReleased.New(bus.Key(o.ID), released)}}, nil
 }
 
 // onConfirmed lets the items leave the stock.
-func onConfirmed(o Order) Order {
-	if o.Status == Reserved {
-		o.Status = Settled
+func onConfirmed(o Order, stock []Stock) (verdict, error) {
+	switch o.Status {
+	case Reserved:
+	case Rejected, Released, Settled:
+		return verdict{}, nil
+	default: // a confirmation follows from the reservation, so that must be there
+		return verdict{}, fmt.Errorf("%w: %s", ErrNotReserved, o.ID)
 	}
-	return o
+	left, short := moved(o.Items, stock, Stock.settle)
+	if short != "" {
+		return verdict{}, fmt.Errorf("%w: order %s: %s", ErrNotHeld, o.ID, short)
+	}
+	o.Status = Settled
+	return verdict{order: o, stock: left}, nil
 }
 
-// hold sets quantity aside for an order, or takes over what an earlier run has
-// set aside; ok is false when there is not enough.
-func (s Stock) hold(order string, run uint64, quantity int64) (next Stock, ok bool) {
-	held, there := s.Holds[order]
-	switch {
-	case !there && s.Available < quantity:
-		return s, false
-	case !there:
-		held.Quantity = quantity
-		s.Available -= quantity
+// moved makes one move with the pieces of each item; short names the first SKU
+// that has too few for it.
+func moved(items []events.Item, stock []Stock, move func(s Stock, pieces int64) (Stock, bool)) (next []Stock, short string) {
+	next = make([]Stock, len(items))
+	for i, item := range items {
+		var ok bool
+		if next[i], ok = move(stock[i], item.Quantity); !ok {
+			return nil, item.SKU
+		}
 	}
-	held.Run = max(held.Run, run)
-	s.Holds = maps.Clone(s.Holds)
-	if s.Holds == nil {
-		s.Holds = map[string]Hold{}
-	}
-	s.Holds[order] = held
-	return s, true
+	return next, ""
 }
 
-// release gives back what runs before the given one hold for an order.
-func (s Stock) release(order string, before uint64) (next Stock, changed bool) {
-	held, there := s.Holds[order]
-	if !there || held.Run >= before {
-		return s, false
-	}
-	s.Available += held.Quantity
-	s.Holds = without(s.Holds, order)
-	return s, true
+// hold sets pieces aside.
+func (s Stock) hold(pieces int64) (Stock, bool) {
+	ok := s.Available >= pieces
+	s.Available -= pieces
+	s.Held += pieces
+	return s, ok
 }
 
-// settle lets what the deciding run holds for an order leave the stock.
-func (s Stock) settle(order string, run uint64) (next Stock, changed bool) {
-	held, there := s.Holds[order]
-	if !there || held.Run != run {
-		return s, false
-	}
-	s.Reserved += held.Quantity
-	s.Holds = without(s.Holds, order)
-	return s, true
+// release gives pieces back that were held.
+func (s Stock) release(pieces int64) (Stock, bool) {
+	ok := s.Held >= pieces
+	s.Held -= pieces
+	s.Available += pieces
+	return s, ok
 }
 
-func without(holds map[string]Hold, order string) map[string]Hold {
-	holds = maps.Clone(holds)
-	delete(holds, order)
-	return holds
+// settle lets pieces that were held leave the stock.
+func (s Stock) settle(pieces int64) (Stock, bool) {
+	ok := s.Held >= pieces
+	s.Held -= pieces
+	s.Reserved += pieces
+	return s, ok
 }

@@ -1,107 +1,209 @@
 package inventory
 
 import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/farandole/farandole/services/events"
 )
 
+// An order of two widgets meets ten of them, of which held are set aside.
 func TestDecisions(t *testing.T) {
 	t.Parallel()
-	items := []events.Item{{SKU: "widget", Quantity: 2}}
 	for _, tc := range []struct {
 		name   string
 		from   Status
-		short  string
+		paid   bool // the order's payment has come before
 		decide string
-		to     Status
-		emits  string // type, "" for nothing
+		to     Status // "" when nothing changes
+		stock  string // available, held and reserved; "" when the stock stays
+		emits  string // type and reason, "" for nothing
 	}{
-		{"all held", Reserving, "", "captured", Reserved, "inventory.reserved.v1"},
-		{"one short", Reserving, "widget", "captured", Rejected, "inventory.rejected.v1"},
-		{"cancelled before the payment", Released, "", "captured", Released, "inventory.rejected.v1"},
-		{"second capture of a reserved order", Reserved, "", "captured", Reserved, ""},
-		{"second capture of a rejected order", Rejected, "", "captured", Rejected, ""},
-		{"second capture of a confirmed order", Settled, "", "captured", Settled, ""},
-		{"cancel before anything", "", "", "cancel", Released, "inventory.released.v1"},
-		{"cancel while reserving", Reserving, "", "cancel", Released, "inventory.released.v1"},
-		{"cancel reserved", Reserved, "", "cancel", Released, "inventory.released.v1"},
-		{"cancel rejected", Rejected, "", "cancel", Rejected, "inventory.released.v1"},
-		{"cancel twice", Released, "", "cancel", Released, ""},
-		{"cancel confirmed", Settled, "", "cancel", Settled, ""},
-		{"confirm reserved", Reserved, "", "confirm", Settled, ""},
-		{"confirm released", Released, "", "confirm", Released, ""},
+		{"paid", "", false, "captured", Reserved, "6 4 0", "inventory.reserved.v1"},
+		{"short", "", false, "captured too much", Rejected, "", "inventory.rejected.v1"},
+		{"cancelled before the payment", Released, false, "captured", Released, "", "inventory.rejected.v1"},
+		{"second capture after that", Released, true, "captured", "", "", ""},
+		{"second capture of a reserved order", Reserved, true, "captured", "", "", ""},
+		{"second capture of a rejected order", Rejected, true, "captured", "", "", ""},
+		{"second capture of a confirmed order", Settled, true, "captured", "", "", ""},
+		{"cancel before anything", "", false, "cancel", Released, "", "inventory.released.v1"},
+		{"cancel reserved", Reserved, true, "cancel", Released, "10 0 0", "inventory.released.v1"},
+		{"cancel rejected", Rejected, true, "cancel", Released, "", "inventory.released.v1"},
+		{"cancel twice", Released, true, "cancel", "", "", ""},
+		{"cancel confirmed", Settled, true, "cancel", "", "", ""},
+		{"confirm reserved", Reserved, true, "confirm", Settled, "8 0 2", ""},
+		{"confirm twice", Settled, true, "confirm", "", "", ""},
+		{"confirm rejected", Rejected, true, "confirm", "", "", ""},
+		{"confirm released", Released, true, "confirm", "", "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			o := Order{ID: "ord-1", Status: tc.from, Items: items}
-			next, emitted := o, ""
+			items := []events.Item{{SKU: "widget", Quantity: 2}}
+			o := Order{ID: "ord-1", Status: tc.from}
+			if tc.paid {
+				o.Items = items
+			}
+			stock := []Stock{{SKU: "widget", Initial: 10, Available: 8, Held: 2}}
+			var v verdict
+			var err error
 			switch tc.decide {
 			case "captured":
-				n, drafts := onCaptured(o, tc.short)
-				next = n
-				for _, d := range drafts {
-					emitted += string(d.Type)
-				}
+				v = onCaptured(o, items, stock)
+			case "captured too much":
+				v = onCaptured(o, []events.Item{{SKU: "widget", Quantity: 9}}, stock)
 			case "cancel":
-				n, drafts := onCancel(o)
-				next = n
-				for _, d := range drafts {
-					emitted += string(d.Type)
-				}
+				v, err = onCancel(o, stock)
 			case "confirm":
-				next = onConfirmed(o)
+				v, err = onConfirmed(o, stock)
 			}
-			if next.Status != tc.to || emitted != tc.emits {
-				t.Fatalf("got %q and %q, want %q and %q", next.Status, emitted, tc.to, tc.emits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			if v.stock != nil {
+				got = fmt.Sprint(v.stock[0].Available, v.stock[0].Held, v.stock[0].Reserved)
+			}
+			if v.order.Status != tc.to || got != tc.stock || types(v) != tc.emits {
+				t.Errorf("got %q, stock %q, emits %q, want %q, %q, %q", v.order.Status, got, types(v), tc.to, tc.stock, tc.emits)
 			}
 		})
 	}
 }
 
-func TestStockConservesAndFences(t *testing.T) {
+func types(v verdict) (all string) {
+	for _, d := range v.emits {
+		all += string(d.Type)
+	}
+	return all
+}
+
+// What cannot be is an error, and not a negative number of pieces.
+func TestDecisionsOnBrokenDocuments(t *testing.T) {
 	t.Parallel()
-	s := Stock{SKU: "widget", Initial: 10, Available: 10}
-	must := func(next Stock, ok bool) {
-		t.Helper()
-		if !ok {
-			t.Fatal("no change")
-		}
-		s = next
-		conserved(t, s)
+	o := Order{ID: "ord-1", Status: Reserved, Items: []events.Item{{SKU: "widget", Quantity: 2}}}
+	less := []Stock{{SKU: "widget", Initial: 10, Available: 9, Held: 1}}
+	if _, err := onCancel(o, less); !errors.Is(err, ErrNotHeld) {
+		t.Errorf("cancel: got %v, want ErrNotHeld", err)
 	}
-	refuse := func(_ Stock, ok bool) {
-		t.Helper()
-		if ok {
-			t.Fatal("changed")
-		}
+	if _, err := onConfirmed(o, less); !errors.Is(err, ErrNotHeld) {
+		t.Errorf("confirm: got %v, want ErrNotHeld", err)
 	}
-	must(s.hold("a", 5, 4))
-	must(s.hold("a", 7, 4)) // a rerun takes it over
-	must(s.hold("a", 6, 4)) // a stalled run does not take it back
-	if s.Holds["a"] != (Hold{Quantity: 4, Run: 7}) || s.Available != 6 {
-		t.Fatalf("%+v", s)
-	}
-	refuse(s.hold("b", 8, 7))
-	refuse(s.release("a", 7)) // the deciding run's own hold stays
-	refuse(s.settle("a", 6))
-	must(s.settle("a", 7))
-	refuse(s.settle("a", 7))
-	must(s.hold("a", 6, 4)) // a stalled run holds in vain
-	refuse(s.settle("a", 7))
-	must(s.release("a", 7))
-	if s.Reserved != 4 || s.Available != 6 || len(s.Holds) != 0 {
-		t.Fatalf("%+v", s)
+	if _, err := onConfirmed(Order{ID: "ord-2"}, nil); !errors.Is(err, ErrNotReserved) {
+		t.Errorf("confirm an order never heard of: got %v, want ErrNotReserved", err)
 	}
 }
 
-func conserved(t *testing.T, s Stock) {
-	t.Helper()
-	sum := s.Available + s.Reserved
-	for _, h := range s.Holds {
-		sum += h.Quantity
+// model is an inventory of which each event is decided at once.
+type model struct {
+	orders  map[string]Order
+	stock   map[string]Stock
+	emitted map[string]int // type and order
+}
+
+func (m *model) apply(id string, items []events.Item, decide func(Order, []Stock) (verdict, error)) error {
+	o := m.orders[id]
+	o.ID = id
+	if items == nil {
+		items = o.Items
 	}
-	if sum != s.Initial || s.Available < 0 {
-		t.Fatalf("not conserved: %+v", s)
+	stock := make([]Stock, len(items))
+	for i, item := range items {
+		stock[i] = m.stock[item.SKU]
 	}
+	v, err := decide(o, stock)
+	if err != nil || v.order.Status == "" {
+		return err
+	}
+	m.orders[id] = v.order
+	for _, x := range v.stock {
+		m.stock[x.SKU] = x
+	}
+	for _, d := range v.emits {
+		m.emitted[string(d.Type)+" "+id]++
+	}
+	return nil
+}
+
+// Whatever events come, in whatever order and however often: no piece appears
+// or vanishes, exactly the reserved orders hold any, and nothing is told twice.
+func TestB84_B86_any_events_conserve_the_stock(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		m := &model{orders: map[string]Order{}, stock: map[string]Stock{}, emitted: map[string]int{}}
+		for _, sku := range []string{"widget", "gadget", "anvil"} {
+			n := rapid.Int64Range(0, 12).Draw(rt, sku)
+			m.stock[sku] = Stock{SKU: sku, Initial: n, Available: n}
+		}
+		item := rapid.Custom(func(rt *rapid.T) events.Item {
+			return events.Item{
+				SKU:      rapid.SampledFrom([]string{"widget", "gadget", "anvil", "nonsense"}).Draw(rt, "sku"),
+				Quantity: rapid.Int64Range(1, 4).Draw(rt, "quantity"),
+			}
+		})
+		lines := rapid.SliceOfNDistinct(item, 1, 3, func(i events.Item) string { return i.SKU })
+		for range rapid.IntRange(1, 40).Draw(rt, "events") {
+			id := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(rt, "order")
+			var err error
+			switch rapid.SampledFrom([]string{"captured", "captured", "cancel", "confirm"}).Draw(rt, "event") {
+			case "captured":
+				items := lines.Draw(rt, "items")
+				err = m.apply(id, items, func(o Order, stock []Stock) (verdict, error) { return onCaptured(o, items, stock), nil })
+			case "cancel":
+				err = m.apply(id, nil, onCancel)
+			case "confirm":
+				if err = m.apply(id, nil, onConfirmed); errors.Is(err, ErrNotReserved) && m.orders[id].Status == "" {
+					err = nil
+				}
+			}
+			if err != nil {
+				rt.Fatal(err)
+			}
+			if err := m.check(); err != nil {
+				rt.Fatal(err)
+			}
+		}
+	})
+}
+
+func (m *model) check() error {
+	for told, n := range m.emitted {
+		if n > 1 {
+			return fmt.Errorf("%d times %s", n, told)
+		}
+	}
+	return conserved(slices.Collect(maps.Values(m.orders)), m.stock)
+}
+
+// conserved checks that the SKUs' documents and the orders' fit together.
+func conserved(orders []Order, stock map[string]Stock) error {
+	held, left := map[string]int64{}, map[string]int64{}
+	for _, o := range orders {
+		for _, item := range o.Items {
+			switch o.Status {
+			case Reserved:
+				held[item.SKU] += item.Quantity
+			case Settled:
+				left[item.SKU] += item.Quantity
+			case Rejected, Released:
+			}
+		}
+	}
+	for sku, x := range stock {
+		want := Stock{SKU: sku, Initial: x.Initial, Held: held[sku], Reserved: left[sku]}
+		want.Available = want.Initial - want.Held - want.Reserved
+		if x != want || x.Available < 0 {
+			return fmt.Errorf("%+v, the orders say %+v", x, want)
+		}
+		delete(held, sku)
+		delete(left, sku)
+	}
+	if len(held)+len(left) > 0 {
+		return fmt.Errorf("pieces of SKUs that are not there: %v held, %v settled", held, left)
+	}
+	return nil
 }
