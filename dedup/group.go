@@ -14,17 +14,19 @@ import (
 	"github.com/farandole/farandole/bus"
 )
 
-// group commits steps, many in one atomic batch: a batch costs the server about
-// the same whether it holds one step or hundreds. The first step that is ready
+// group commits steps, many in one atomic batch: most of what a batch costs the
+// server is the same for one step as for hundreds. The first step that is ready
 // goes at once; those that get ready while it is under way go together in the
-// next batch. Nothing waits for company.
+// next batch. Nothing waits for company. One batch is under way at a time: with
+// a second one beside it both would be smaller, and dearer for each step, and no
+// step of the one could build on a document of the other.
 type group struct {
 	bus    *bus.Bus
 	reader *streamStore
 
 	mu     sync.Mutex
 	queue  []*step
-	flying int     // batches under way
+	flying bool    // a batch is under way
 	serial Version // of the latest change
 	// tips are the documents with a change that is not committed yet.
 	tips map[string]*tip
@@ -34,9 +36,6 @@ type group struct {
 }
 
 const (
-	// maxFlying is how many batches are under way at once: while the server
-	// syncs one, it can receive and check the next.
-	maxFlying = 2
 	// maxBatchBytes bounds what a batch holds at server and client; a single
 	// step may be larger.
 	maxBatchBytes = 4 << 20
@@ -81,7 +80,6 @@ type tip struct {
 	deletes bool
 	base    uint64 // the document's revision in the stream
 	open    int    // changes that are not committed
-	flying  bool   // some of them are under way
 	broken  bool   // one of them failed: the others fall with it
 }
 
@@ -162,8 +160,8 @@ func (g *group) enqueue(s *step) error {
 		g.stage(c)
 	}
 	g.queue = append(g.queue, s)
-	if g.flying < maxFlying {
-		g.flying++
+	if !g.flying {
+		g.flying = true
 		go g.fly()
 	}
 	return nil
@@ -200,13 +198,11 @@ func (g *group) fly() {
 		}
 		f := flight{group: g, broken: map[string]bool{}}
 		f.commit(context.Background(), steps)
-		g.ground(steps)
 	}
 }
 
-// take returns the steps of the next batch. A document that is under way keeps
-// the steps that change it waiting, for the revision they follow is not known
-// yet; and of a timer there is one message in a batch.
+// take returns the steps of the next batch. Of a timer there is one message in a
+// batch: the next step that sets it waits, and so do those that build on that step.
 func (g *group) take() []*step {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -233,42 +229,19 @@ func (g *group) take() []*step {
 		taken = append(taken, s)
 	}
 	g.queue = left
-	for _, s := range taken {
-		for _, c := range s.docs {
-			c.tip.flying = true
-		}
-	}
-	if len(taken) == 0 {
-		g.flying--
-	}
+	g.flying = len(taken) > 0
 	return taken
 }
 
-// waits says that a step cannot be in the batch: a document it changes is under
-// way, a timer is in the batch already, or a step before it waits for one of these.
+// waits says that a step cannot be in the batch: a timer is in it already, or a
+// step before it waits that writes the same.
 func (s *step) waits(waiting, once map[string]bool) bool {
-	for _, c := range s.docs {
-		if c.tip.flying {
-			return true
-		}
-	}
 	for subject := range s.subjects {
 		if waiting[subject] || once[subject] {
 			return true
 		}
 	}
 	return false
-}
-
-// ground lets go of the documents of a flight that is over.
-func (g *group) ground(steps []*step) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, s := range steps {
-		for _, c := range s.docs {
-			c.tip.flying = false
-		}
-	}
 }
 
 // landed ends steps that were stored from sequence first on.

@@ -23,7 +23,8 @@
 // # Not guaranteed
 //
 //   - Anything about documents that a step has read and does not change: others
-//     may change them at the same time.
+//     may change them at the same time. Putting the value back as it is makes the
+//     step depend on it.
 //   - Speed for one document that several processes change at once: their
 //     batches contend. Divide the keys, or the document.
 //   - A listing at one moment: [Store.Each] sees changes made meanwhile or not.

@@ -52,7 +52,10 @@ type Change struct {
 }
 
 // Get reads a document that the step will change, as the steps before it leave
-// it, also those that are not committed yet. Errors match [ErrDecode] when what
+// it, also those that are not committed yet. With replicas it may lag behind
+// what other processes have written: a step that changes the document is then
+// run again; one that only reads it is not protected, unless it puts the value
+// back unchanged. Errors match [ErrDecode] when what
 // is stored is not a T, else [bus.ErrUnavailable], [bus.ErrClosed] or [dedup.ErrNoStream].
 func (s *Store[T]) Get(ctx context.Context, key bus.Key) (Document[T], error) {
 	return s.read(ctx, key, s.ledger.Document)
