@@ -24,6 +24,8 @@ const (
 	nameWatermill = "watermill"
 	nameKV        = "farandole kv"
 	nameStream    = "farandole stream"
+	nameKVBound   = "kv by hand"
+	nameBatches   = "batches by hand"
 )
 
 func variants() []variant {
@@ -33,6 +35,8 @@ func variants() []variant {
 		{nameWatermill, watermillHop},
 		{nameKV, hop.Farandole(hop.KV, hop.DefaultConcurrency)},
 		{nameStream, hop.Farandole(hop.Stream, hop.DefaultConcurrency)},
+		{nameKVBound, kvByHand},
+		{nameBatches, batchesByHand},
 	}
 }
 
@@ -45,6 +49,10 @@ func about(name string) string {
 		return fmt.Sprintf("exact: KV create, publish, KV update, ack; %d goroutines", naiveWorkers)
 	case nameWatermill:
 		return fmt.Sprintf("no dedup; watermill-nats, %d subscribers", watermillSubscribers)
+	case nameKVBound:
+		return "bound: what the KV ledger writes, pipelined, and nothing else"
+	case nameBatches:
+		return "bound: what the stream ledger writes, and nothing else"
 	default:
 		return fmt.Sprintf("exact; %d handlers", hop.DefaultConcurrency)
 	}
