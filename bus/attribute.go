@@ -251,6 +251,14 @@ func parseURI(s string) (url.URL, bool) {
 	}
 }
 
+// uriText is u.String(), without its work for a plain path.
+func uriText(u *url.URL) string {
+	if isPlainPath(u.Path) && *u == (url.URL{Path: u.Path}) {
+		return u.Path
+	}
+	return u.String()
+}
+
 // isPlainPath reports whether s is a path that url.URL keeps as it is, the
 // usual source: "order-service" or "/shops/7".
 func isPlainPath(s string) bool {

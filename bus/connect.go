@@ -136,6 +136,7 @@ func (b *Bus) Close() error {
 		b.nc.Close()
 	})
 	<-b.ended
+	b.acks.close()
 	b.acks.writer.Wait()
 	return nil
 }

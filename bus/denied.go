@@ -86,8 +86,8 @@ func (n *notices) forget() {
 var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription)[^"]* to ("(?:[^"\\]|\\.)*")`)
 
 // noteViolation broadcasts a refused publish or inbox, which somebody waits
-// for. It reports whether err was one.
-func (n *notices) noteViolation(err error, inboxPrefix string) bool {
+// for. It reports whether err was one. acks is the subscription for acknowledgements.
+func (n *notices) noteViolation(err error, inboxPrefix, acks string) bool {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return false
 	}
@@ -110,17 +110,13 @@ func (n *notices) noteViolation(err error, inboxPrefix string) bool {
 	if !inbox || !own || strings.Contains(token, ".") {
 		return false
 	}
-	if len(token) == ackTokenLen {
+	if subject == acks {
 		n.add(deniedAcks, subject)
 	} else {
 		n.add(deniedReplies, subject)
 	}
 	return true
 }
-
-// ackTokenLen is the length of the token that the client's JetStream publisher
-// makes; the one for requests is longer.
-const ackTokenLen = 6
 
 // fault says what a notice means for a message on subject whose answer comes
 // to the given kind of inbox: nil if nothing.

@@ -124,25 +124,22 @@ func (d Draft) Seal(id Identity) (Event, error) {
 	if !ok {
 		return Event{}, fmt.Errorf("%w: %s: source: not a URI-reference: %s", ErrInvalidEvent, d.Type, quote(id.Source))
 	}
-	ctx := &event.EventContextV1{
-		ID:     id.ID,
-		Source: types.URIRef{URL: source},
-		Type:   id.TypePrefix + string(d.Type),
-	}
+	p := &parsed{time: types.Timestamp{Time: id.Time}, subject: d.Subject, contentType: d.ContentType}
+	p.ctx.ID, p.ctx.Source.URL, p.ctx.Type = id.ID, source, id.TypePrefix+string(d.Type)
 	if !id.Time.IsZero() {
-		ctx.Time = &types.Timestamp{Time: id.Time}
+		p.ctx.Time = &p.time
 	}
 	if d.Subject != "" {
-		ctx.Subject = &d.Subject
+		p.ctx.Subject = &p.subject
 	}
 	if d.ContentType != "" {
-		ctx.DataContentType = &d.ContentType
+		p.ctx.DataContentType = &p.contentType
 	}
 	var err error
-	if ctx.Extensions, err = d.extensions(id); err != nil {
+	if p.ctx.Extensions, err = d.extensions(id); err != nil {
 		return Event{}, err
 	}
-	e := Event{Context: ctx, DataEncoded: d.Data}
+	e := Event{Context: &p.ctx, DataEncoded: d.Data}
 	if err := ValidateEvent(e); err != nil {
 		return Event{}, err
 	}
@@ -160,13 +157,11 @@ func (d Draft) extensions(id Identity) (map[string]any, error) {
 		ExtKey:         string(d.Key),
 		ExtCorrelation: firstOf(d.Correlation, id.Correlation, string(d.Key)),
 	}
-	for name, value := range map[string]string{
-		ExtCausation:   id.Causation,
-		ExtTraceparent: id.Traceparent,
-		ExtTracestate:  id.Tracestate,
+	for _, x := range [...]struct{ name, value string }{
+		{ExtCausation, id.Causation}, {ExtTraceparent, id.Traceparent}, {ExtTracestate, id.Tracestate},
 	} {
-		if value != "" {
-			all[name] = value
+		if x.value != "" {
+			all[x.name] = x.value
 		}
 	}
 	for name, value := range d.Extensions {
@@ -176,7 +171,13 @@ func (d Draft) extensions(id Identity) (map[string]any, error) {
 }
 
 // EventKeyOf returns the event key of a decoded event.
-func EventKeyOf(e Event) EventKey { return KeyOf(e.Source(), e.ID()) }
+func EventKeyOf(e Event) EventKey {
+	ctx, ok := e.Context.(*event.EventContextV1)
+	if !ok {
+		return KeyOf(e.Source(), e.ID())
+	}
+	return KeyOf(uriText(&ctx.Source.URL), ctx.ID)
+}
 
 // PartitionKey returns what the event is about: partitionkey, else
 // correlationid, else its id. It is not empty for an event that was decoded or

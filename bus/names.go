@@ -25,7 +25,6 @@ type Consumer string
 type EventKey string
 
 var (
-	typePattern     = regexp.MustCompile(`^[a-z][a-z0-9_-]*\.[a-z][a-z0-9_-]*\.v[1-9][0-9]{0,4}$`)
 	typePrefix      = regexp.MustCompile(`^([a-z][a-z0-9_-]*\.)+$`)
 	consumerPattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 	prefixPattern   = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
@@ -48,10 +47,33 @@ func (t Type) Validate() error {
 	if len(t) > maxTypeBytes {
 		return fmt.Errorf("%w: %s: longer than %d bytes", ErrInvalidType, quote(string(t)), maxTypeBytes)
 	}
-	if !typePattern.MatchString(string(t)) {
+	if !isType(string(t)) {
 		return fmt.Errorf("%w: %s: want <domain>.<event>.v<N>, each token [a-z][a-z0-9_-]*", ErrInvalidType, quote(string(t)))
 	}
 	return nil
+}
+
+// isType reports whether s matches [a-z][a-z0-9_-]*\.[a-z][a-z0-9_-]*\.v[1-9][0-9]{0,4}.
+// It is asked several times an event, and a regexp takes its time.
+func isType(s string) bool {
+	domain, rest, _ := strings.Cut(s, ".")
+	event, version, _ := strings.Cut(rest, ".")
+	return isTypeToken(domain) && isTypeToken(event) && isVersion(version)
+}
+
+func isTypeToken(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if inner := c >= '0' && c <= '9' || c == '_' || c == '-'; (c < 'a' || c > 'z') && (i == 0 || !inner) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func isVersion(s string) bool {
+	digits, ok := strings.CutPrefix(s, "v")
+	return ok && digits != "" && len(digits) <= 5 && digits[0] != '0' && strings.Trim(digits, "0123456789") == ""
 }
 
 // Validate returns an error matching [ErrInvalidConsumer] unless c is a legal

@@ -22,7 +22,8 @@ func TestTypeValidate(t *testing.T) {
 	}
 	for _, illegal := range []bus.Type{
 		"", "order", "order.placed", "order.placed.1", "order.placed.v", "order.placed.v01", "order.placed.v100000", "order.placed.V1",
-		"1order.placed.v1", "order.-placed.v1", "order..v1", bus.Type(strings.Repeat("a", 256-len(".b.v1")) + ".b.v1"),
+		"order.placed.v+1", "order.placed.v1_0", "order.placed.v1.", "order.placed.v1\n", "order.placed.v1.v1", ".placed.v1",
+		"1order.placed.v1", "order.-placed.v1", "order..v1", "orDer.placed.v1", "order.plåced.v1", bus.Type(strings.Repeat("a", 256-len(".b.v1")) + ".b.v1"),
 	} {
 		if err := illegal.Validate(); !errors.Is(err, bus.ErrInvalidType) {
 			t.Errorf("%q: %v, want ErrInvalidType", illegal, err)

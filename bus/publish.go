@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Receipt says where a message is stored.
@@ -21,13 +22,22 @@ type Receipt struct {
 
 // Pending is a publish in flight. It belongs to one goroutine at a time.
 type Pending struct {
-	subject string
-	future  jetstream.PubAckFuture
-	from    *notice     // the first notice that can concern this publish
-	batch   []*nats.Msg // of which this is the last, if it is one
+	msg   *nats.Msg
+	acks  *acks
+	from  *notice     // the first notice that can concern this publish
+	batch []*nats.Msg // of which this is the last, if it is one
+
+	serial    uint64
+	deadline  time.Time
+	retries   int         // guarded by acks.mu
+	unwritten atomic.Bool // the message is to be read yet
+	released  atomic.Bool // the message may be another one by now
+
+	answered chan struct{} // closed when ack and ackErr are set
+	ack      Receipt
+	ackErr   error // as the client tells it
 
 	settled bool
-	receipt Receipt
 	err     error
 }
 
@@ -91,47 +101,41 @@ func (b *Bus) PublishAsync(ctx context.Context, e Event) (*Pending, error) {
 // Send sends any message to JetStream and returns without waiting for the
 // acknowledgement. While MaxPending publishes are in flight it blocks until
 // one ends or ctx does. The message must not be changed before Wait returns,
-// and has no reply subject. Errors match [ErrTooLarge], [ErrInvalidName] (the
-// subject or reply subject), [ErrDenied], [ErrUnavailable] or [ErrClosed].
+// and has no reply subject. Errors match [ErrInvalidName] (the subject or reply
+// subject), [ErrDenied], [ErrUnavailable] or [ErrClosed]; others are told by Wait.
 func (b *Bus) Send(ctx context.Context, m *nats.Msg) (*Pending, error) {
-	p := &Pending{subject: m.Subject, from: b.notices.last.Load()}
+	p := &Pending{msg: m, acks: b.acks, from: b.notices.last.Load()}
 	if err := b.notices.inbox(deniedAcks); err != nil {
 		return nil, p.wrap(err)
 	}
+	switch {
+	case m.Subject == "" || strings.ContainsAny(m.Subject, " \t\r\n"):
+		return nil, p.wrap(fmt.Errorf("%w: not a subject", ErrInvalidName))
+	case m.Reply != "":
+		return nil, p.wrap(fmt.Errorf("%w: the message has a reply subject", ErrInvalidName))
+	}
 	select {
-	case b.window <- struct{}{}:
+	case b.acks.window <- struct{}{}:
 	default:
 		if err := b.waitWindow(ctx); err != nil {
 			return nil, p.wrap(err)
 		}
 	}
-	future, err := b.publisher.PublishMsgAsync(m)
-	if err != nil {
-		b.releaseWindow()
+	if err := b.acks.send(p); err != nil {
 		return nil, p.wrap(publishFault(err))
 	}
-	p.future = future
 	return p, nil
 }
 
 // waitWindow takes a place in a full window.
 func (b *Bus) waitWindow(ctx context.Context) error {
 	select {
-	case b.window <- struct{}{}:
+	case b.acks.window <- struct{}{}:
 		return nil
 	case <-b.closed:
 		return ErrClosed
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %d publishes in flight: %w", ErrUnavailable, cap(b.window), context.Cause(ctx))
-	}
-}
-
-// releaseWindow gives one place back. It runs on the client's goroutine for
-// acknowledgements, once for each publish, and so must never block.
-func (b *Bus) releaseWindow() {
-	select {
-	case <-b.window:
-	default:
+		return fmt.Errorf("%w: %d publishes in flight: %w", ErrUnavailable, cap(b.acks.window), context.Cause(ctx))
 	}
 }
 
@@ -146,32 +150,41 @@ func (b *Bus) releaseWindow() {
 func (p *Pending) Wait(ctx context.Context) (Receipt, error) {
 	for !p.settled {
 		select {
-		case ack := <-p.future.Ok():
-			p.accept(ack)
-		case err := <-p.future.Err():
-			fault := publishFault(err)
-			if len(p.batch) > 0 && errors.Is(fault, ErrIncomplete) {
-				fault = p.explain(ctx, fault)
-			}
-			p.refuse(fault)
+		case <-p.answered:
+			p.settle(p.answer(ctx))
 		case <-p.from.ready:
 			p.notice(p.from)
 			p.from = p.from.next
 		case <-ctx.Done():
+			p.acks.release(p)
 			return Receipt{}, p.wrap(fmt.Errorf("%w: no acknowledgement yet: %w", ErrUnavailable, context.Cause(ctx)))
 		}
 	}
-	return p.receipt, p.err
+	if p.err != nil {
+		return Receipt{}, p.err
+	}
+	return p.ack, nil
 }
 
-func (p *Pending) accept(ack *jetstream.PubAck) {
+// settle ends the publish.
+func (p *Pending) settle(fault error) {
 	p.settled = true
-	p.receipt = Receipt{Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate}
+	p.acks.release(p)
+	if fault != nil {
+		p.err = p.wrap(fault)
+	}
 }
 
-func (p *Pending) refuse(err error) {
-	p.settled = true
-	p.err = p.wrap(err)
+// answer says what the answer means.
+func (p *Pending) answer(ctx context.Context) error {
+	if p.ackErr == nil {
+		return nil
+	}
+	fault := publishFault(p.ackErr)
+	if len(p.batch) > 0 && errors.Is(fault, ErrIncomplete) {
+		return p.explain(ctx, fault)
+	}
+	return fault
 }
 
 // notice ends a publish that n concerns, unless its answer is there as well:
@@ -182,21 +195,20 @@ func (p *Pending) notice(n *notice) {
 		return
 	}
 	select {
-	case ack := <-p.future.Ok():
-		p.accept(ack)
-	case err := <-p.future.Err():
-		if answer := publishFault(err); !errors.Is(answer, ErrIncomplete) {
+	case <-p.answered:
+		if p.ackErr == nil {
+			fault = nil
+		} else if answer := publishFault(p.ackErr); !errors.Is(answer, ErrIncomplete) {
 			fault = answer
 		}
-		p.refuse(fault)
 	default:
-		p.refuse(fault)
 	}
+	p.settle(fault)
 }
 
 // fault says what a notice means for this publish, nil if nothing.
 func (p *Pending) fault(n *notice) error {
-	if err := n.fault(p.subject, deniedAcks); err != nil || len(p.batch) == 0 {
+	if err := n.fault(p.msg.Subject, deniedAcks); err != nil || len(p.batch) == 0 {
 		return err
 	}
 	for _, m := range p.batch {
@@ -230,4 +242,4 @@ func (p *Pending) explain(ctx context.Context, incomplete error) error {
 // noticeDelay is how much later than an answer a notice may come.
 const noticeDelay = 50 * time.Millisecond
 
-func (p *Pending) wrap(err error) error { return fmt.Errorf("bus: publish %s: %w", p.subject, err) }
+func (p *Pending) wrap(err error) error { return fmt.Errorf("bus: publish %s: %w", p.msg.Subject, err) }

@@ -77,3 +77,18 @@ func BenchmarkSend(b *testing.B) {
 		})
 	})
 }
+
+// BenchmarkMessage is what an event costs from draft to message.
+func BenchmarkMessage(b *testing.B) {
+	connection := bustest.NewBus(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		e, err := connection.Seal(storedOrder.New("ord-1", stored{Total: 1}))
+		if err == nil {
+			_, err = connection.Message(e)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}

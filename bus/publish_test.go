@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -361,5 +362,75 @@ func TestCloseEndsWhatIsInFlight(t *testing.T) {
 	}
 	if _, err := short.Send(t.Context(), nats.NewMsg("silence")); !errors.Is(err, bus.ErrClosed) {
 		t.Errorf("send after close: %v", err)
+	}
+}
+
+func TestPublishOutlastsAStreamWithoutLeader(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartServer(t, bustest.ServerConfig{})
+	b := bustest.Connect(t, bus.Config{URL: s.URL()})
+	p, err := b.Send(t.Context(), nats.NewMsg("late"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Conn().Flush(); err != nil {
+		t.Fatal(err)
+	}
+	addStream(t, b, jetstream.StreamConfig{Name: "LATE", Subjects: []string{"late"}})
+	if r, err := p.Wait(t.Context()); err != nil || r.Stream != "LATE" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// A sender that waits no longer may use its message for something else, also
+// while it has not been written yet (the race detector looks on).
+func TestAMessageIsTheSendersAgainAfterWait(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	subject := b.Names().Root("events.a.b.v1.k")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	var senders sync.WaitGroup
+	for range 8 {
+		senders.Go(func() {
+			for i := range 200 {
+				m := nats.NewMsg(subject)
+				m.Header.Set("N", "1")
+				p, err := b.Send(t.Context(), m)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				ctx := t.Context()
+				if i%2 == 0 {
+					ctx = ended
+				}
+				if _, err := p.Wait(ctx); err != nil && !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				m.Header.Set("N", "2")
+				m.Data = []byte("changed")
+				if _, err := p.Wait(t.Context()); err != nil {
+					t.Errorf("waited for again: %v", err)
+				}
+			}
+		})
+	}
+	senders.Wait()
+	s, err := b.JetStream().Stream(t.Context(), b.Names().EventsStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sequence := range s.CachedInfo().State.LastSeq {
+		m, err := s.GetMsg(t.Context(), sequence+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Header.Get("N") != "1" || len(m.Data) != 0 {
+			t.Fatalf("message %d was sent as its sender changed it: %v %q", sequence+1, m.Header, m.Data)
+		}
+	}
+	if n := s.CachedInfo().State.LastSeq; n != 8*200 {
+		t.Errorf("%d messages stored, want %d", n, 8*200)
 	}
 }

@@ -100,7 +100,7 @@ func valuesOf(ctx *event.EventContextV1) values {
 	var v values
 	v.put(attrSpecVersion, event.CloudEventsVersionV1)
 	v.put(attrID, ctx.ID)
-	v.put(attrSource, ctx.Source.String())
+	v.put(attrSource, uriText(&ctx.Source.URL))
 	v.put(attrType, ctx.Type)
 	if ctx.Subject != nil {
 		v.put(attrSubject, *ctx.Subject)

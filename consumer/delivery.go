@@ -25,7 +25,8 @@ type delivery struct {
 	stored   time.Time
 	lane     string
 	redrive  dlq.Redrive // zero for an original delivery
-	// redelivered says that the server has handed the message out before.
+	// redelivered says that the event has been handed out before: this message,
+	// or the one that a redrive brings back.
 	redelivered bool
 	key         bus.EventKey
 
@@ -63,6 +64,7 @@ func newDelivery(c *Consumer, m *nats.Msg, own bool) (*delivery, error) {
 	}
 	if c.bus.Names().IsRedrive(c.cfg.Name, m.Subject) {
 		d.redrive, _ = dlq.RedriveOf(m.Header)
+		d.redelivered = true
 	}
 	d.lane = laneOf(d, own)
 	return d, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,8 +41,7 @@ func NewKV(b *bus.Bus, cfg Config) (*KV, error) {
 		retention: retention,
 		subject:   "$KV." + bucket + ".",
 		put:       b.PutSubject(bucket, ""),
-		unwritten: []string{"0"},
-		lifetime:  []string{strconv.FormatInt(int64((retention+time.Second-1)/time.Second), 10)},
+		lifetime:  strconv.FormatInt(int64((retention+time.Second-1)/time.Second), 10),
 	}
 	s.clock.ask = s.askTime
 	return &KV{engine: newEngine(s, time.Now, cfg.Logger), kv: s}, nil
@@ -69,10 +69,10 @@ type kvStore struct {
 	bus       *bus.Bus
 	bucket    string
 	retention time.Duration
-	subject   string   // of marks as they are stored, up to the key
-	put       string   // of marks as they are published, up to the key
-	unwritten []string // the expected sequence of a new mark, shared by all
-	lifetime  []string // the Nats-TTL of a mark that ends, likewise
+	subject   string    // of marks as they are stored, up to the key
+	put       string    // of marks as they are published, up to the key
+	lifetime  string    // the Nats-TTL of a mark that ends
+	spare     sync.Pool // of *message
 	clock     serverClock
 	stream    atomic.Pointer[jetstream.Stream]
 }
@@ -85,29 +85,43 @@ func (s *kvStore) write(ctx context.Context, key string, after uint64, r record,
 	if err != nil {
 		return 0, err
 	}
-	expect, lifetime := s.unwritten, s.lifetime
-	if after > 0 {
-		expect = []string{strconv.FormatUint(after, 10)}
-	}
-	if r.State == stateParked {
-		lifetime = []string{"never"} // whatever the bucket's own age limit
-	}
-	pending, err := s.bus.Send(ctx, &nats.Msg{
-		Subject: s.put + key,
-		Header:  nats.Header{jetstream.ExpectedLastSubjSeqHeader: expect, jetstream.MsgTTLHeader: lifetime},
-		Data:    data,
-	})
+	m := s.message(s.put+key, after, r.State, data)
+	pending, err := s.bus.Send(ctx, &m.Msg)
 	if err != nil {
 		return 0, err
 	}
 	receipt, err := pending.Wait(ctx)
 	switch {
+	case err == nil:
+		s.spare.Put(m)
 	case errors.Is(err, bus.ErrConflict):
 		return 0, fmt.Errorf("%w: %w", errConflict, err)
 	case errors.Is(err, bus.ErrNoStream):
 		return 0, fmt.Errorf("%w: %w", s.noBucket(), err)
 	}
 	return receipt.Sequence, err
+}
+
+// message is a mark on its way. Two of them an event are a good part of what
+// the event leaves to the garbage collector, so they are used again.
+type message struct {
+	nats.Msg
+	after, lifetime [1]string // values of the header
+}
+
+func (s *kvStore) message(subject string, after uint64, to state, data []byte) *message {
+	m, ok := s.spare.Get().(*message)
+	if !ok {
+		m = new(message)
+		m.Header = nats.Header{jetstream.ExpectedLastSubjSeqHeader: m.after[:], jetstream.MsgTTLHeader: m.lifetime[:]}
+	}
+	m.Subject, m.Data = subject, data
+	m.after[0] = strconv.FormatUint(after, 10)
+	m.lifetime[0] = s.lifetime
+	if to == stateParked {
+		m.lifetime[0] = "never" // whatever the bucket's own age limit
+	}
+	return m
 }
 
 // publish sends all of out and then waits for all: none is in flight when it returns.

@@ -42,7 +42,7 @@ type Request struct {
 	// dead letters. A parked event is claimable by a replay newer than the
 	// one it was parked by, with fresh attempts.
 	Replay int
-	// Redelivered says that the message was handed out before, so that there
+	// Redelivered says that the event was handed out before, so that there
 	// may be something to know of it. A ledger that works without claims looks
 	// only then.
 	Redelivered bool
