@@ -3,6 +3,7 @@ package consumer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -12,11 +13,11 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
-	"github.com/farandole/farandole/dlq"
 )
 
 // The tests of this file prove the crash-gap table of DESIGN.md, one a gap: a
-// process dies between two steps, and a fresh one finishes.
+// process dies between two steps, and a fresh one finishes; with each ledger.
+// Deaths in the middle of what a ledger sends are in gap_stream_test.go.
 
 var errCrashed = errors.New("the process is dead")
 
@@ -79,7 +80,33 @@ type gap struct {
 // newGap stores the event; fails says whether its handler fails whenever it runs.
 func newGap(t *testing.T, fails bool) *gap {
 	t.Helper()
+	return newGapOf(t, kvKind, fails)
+}
+
+// eachLedger runs a test of a gap with every ledger. claims is how many crashes
+// are counted of a process that dies with an event delivered for the first time:
+// one, but none where no claim was written.
+func eachLedger(t *testing.T, fails bool, test func(t *testing.T, g *gap, claims int)) {
+	t.Helper()
+	for name, l := range map[string]struct {
+		kind   kind
+		claims int
+	}{
+		"KV":                  {kvKind, 1},
+		"stream with claims":  {claimingKind, 1},
+		"stream without them": {claimlessKind, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newGapOf(t, l.kind, fails), l.claims)
+		})
+	}
+}
+
+func newGapOf(t *testing.T, kind kind, fails bool) *gap {
+	t.Helper()
 	g := &gap{system: newSystem(t), fails: fails, cfg: config(), dead: make(chan struct{})}
+	g.kind = kind
 	g.cfg.Lease, g.cfg.HandlerTimeout = time.Second, time.Second
 	g.event = g.publish(draft("o-1"))[0]
 	return g
@@ -180,32 +207,38 @@ func (g *gap) wantParked(runs, failures, crashes int) {
 	}
 }
 
-func TestGap_KV_decoded(t *testing.T) {
+func TestGap_decoded(t *testing.T) {
 	t.Parallel()
-	g := newGap(t, false)
-	g.first(func(p *process) *tapped {
-		return &tapped{onClaim: func(func() error) error { return g.crash(p) }}
+	eachLedger(t, false, func(t *testing.T, g *gap, _ int) {
+		t.Helper()
+		g.first(func(p *process) *tapped {
+			return &tapped{onClaim: func(func() error) error { return g.crash(p) }}
+		})
+		g.finish()
+		g.wantDone(1, 0)
 	})
-	g.finish()
-	g.wantDone(1, 0)
 }
 
-func TestGap_KV_claimed(t *testing.T) {
+func TestGap_claimed(t *testing.T) {
 	t.Parallel()
-	g := newGap(t, false)
-	g.first(func(p *process) *tapped {
-		return &tapped{onClaim: func(do func() error) error { return errors.Join(do(), g.crash(p)) }}
+	eachLedger(t, false, func(t *testing.T, g *gap, claims int) {
+		t.Helper()
+		g.first(func(p *process) *tapped {
+			return &tapped{onClaim: func(do func() error) error { return errors.Join(do(), g.crash(p)) }}
+		})
+		g.finish()
+		g.wantDone(1, claims)
 	})
-	g.finish()
-	g.wantDone(1, 1)
 }
 
-func TestGap_KV_handled(t *testing.T) {
+func TestGap_handled(t *testing.T) {
 	t.Parallel()
-	g := newGap(t, false)
-	g.dieHandling()
-	g.finish()
-	g.wantDone(2, 1)
+	eachLedger(t, false, func(t *testing.T, g *gap, claims int) {
+		t.Helper()
+		g.dieHandling()
+		g.finish()
+		g.wantDone(2, claims)
+	})
 }
 
 // dieAfterSending is a ledger that dies between the outgoing messages and the mark.
@@ -222,21 +255,9 @@ func (g *gap) dieAfterSending(p *process, out ...*nats.Msg) error {
 	return g.crash(p)
 }
 
-func TestGap_KV_published(t *testing.T) {
-	t.Parallel()
-	g := newGap(t, false)
-	g.first(func(p *process) *tapped {
-		return &tapped{onComplete: func(out []*nats.Msg, _ func() error) error { return g.dieAfterSending(p, out...) }}
-	})
-	if n := len(g.stored(paid.Type())); n != 1 {
-		t.Fatalf("%d events stored before the crash, want 1", n)
-	}
-	g.finish()
-	g.wantDone(2, 1)
-}
-
-// TestGap_KV_published_long_ago is the same gap when the server has forgotten
-// the message id: two copies are stored, and the next consumer's ledger knows better.
+// TestGap_KV_published_long_ago is the gap between the outgoing messages and
+// the mark when the server has forgotten the message id: two copies are
+// stored, and the next consumer's ledger knows better.
 func TestGap_KV_published_long_ago(t *testing.T) {
 	t.Parallel()
 	g := newGap(t, false)
@@ -251,118 +272,102 @@ func TestGap_KV_published_long_ago(t *testing.T) {
 	if len(out) != 2 || out[0].ID() != out[1].ID() {
 		t.Fatalf("%d events stored, want two copies of one", len(out))
 	}
-	var effects tally
-	r := consumer.NewRegistry()
-	consumer.Handle(r, paid, func(_ context.Context, e bus.Event, _ orderData) (consumer.Step, error) {
-		effects.add(e.ID())
-		return consumer.Step{}, nil
-	})
-	cfg := config()
-	cfg.Name = "inventory"
-	g.start(cfg, r, nil)
-	g.settled("inventory")
-	effects.wantOnce(t, out[:1])
-}
-
-func TestGap_KV_done(t *testing.T) {
-	t.Parallel()
-	g := newGap(t, false)
-	g.first(func(p *process) *tapped {
-		return &tapped{onComplete: func(_ []*nats.Msg, do func() error) error { return errors.Join(do(), g.crash(p)) }}
-	})
-	p := g.finish()
-	g.wantDone(1, 0)
-	if n := p.Stats().Duplicate; n != 1 {
-		t.Errorf("%d duplicates, want the redelivery to be one", n)
+	for n, kind := range []kind{kvKind, claimingKind, claimlessKind} {
+		r := consumer.NewRegistry()
+		consumer.Handle(r, paid, func(_ context.Context, e bus.Event, _ orderData) (consumer.Step, error) {
+			return consumer.Emit(reserved.New(bus.PartitionKey(e), orderData{})), nil
+		})
+		cfg := config()
+		cfg.Name = bus.Consumer(fmt.Sprint("inventory-", n))
+		next := *g.system
+		next.kind = kind
+		next.start(cfg, r, nil)
+		g.settled(cfg.Name)
+		if effects := len(g.stored(reserved.Type())) - n; effects != 1 {
+			t.Errorf("ledger %d: %d effects of the two copies, want 1", n, effects)
+		}
 	}
 }
 
-func TestGap_KV_acked(t *testing.T) {
+func TestGap_done(t *testing.T) {
 	t.Parallel()
-	g := newGap(t, false)
-	p := g.start(g.cfg, g.handler(func() {}), nil)
-	g.settled(g.cfg.Name)
-	p.crash()
-	fresh := g.finish()
-	g.wantDone(1, 0)
-	if n := fresh.Stats().Duplicate; n != 0 {
-		t.Errorf("%d redeliveries, want none", n)
-	}
-}
-
-func TestGap_KV_failed(t *testing.T) {
-	t.Parallel()
-	g := newGap(t, true)
-	g.dieHandling()
-	g.finish()
-	g.wantParked(4, 3, 1) // the failure nobody recorded is a crash
-}
-
-func TestGap_KV_attempt_recorded(t *testing.T) {
-	t.Parallel()
-	g := newGap(t, true)
-	g.first(func(p *process) *tapped {
-		return &tapped{onRelease: func(do func() error) error { return errors.Join(do(), g.crash(p)) }}
+	eachLedger(t, false, func(t *testing.T, g *gap, _ int) {
+		t.Helper()
+		g.first(func(p *process) *tapped {
+			return &tapped{onComplete: func(_ []*nats.Msg, do func() error) error { return errors.Join(do(), g.crash(p)) }}
+		})
+		p := g.finish()
+		g.wantDone(1, 0)
+		if n := p.Stats().Duplicate; n != 1 {
+			t.Errorf("%d duplicates, want the redelivery to be one", n)
+		}
 	})
-	g.finish()
-	g.wantParked(3, 3, 0)
 }
 
-func TestGap_KV_letter_stored(t *testing.T) {
+func TestGap_acked(t *testing.T) {
 	t.Parallel()
-	g := newGap(t, true)
-	g.cfg.Retry.MaxAttempts = 1
-	g.first(func(p *process) *tapped {
-		return &tapped{onPark: func(letter *nats.Msg, _ func() error) error { return g.dieAfterSending(p, letter) }}
+	eachLedger(t, false, func(t *testing.T, g *gap, _ int) {
+		t.Helper()
+		p := g.start(g.cfg, g.handler(func() {}), nil)
+		g.settled(g.cfg.Name)
+		p.crash()
+		fresh := g.finish()
+		g.wantDone(1, 0)
+		if n := fresh.Stats().Duplicate; n != 0 {
+			t.Errorf("%d redeliveries, want none", n)
+		}
 	})
-	if n := len(g.letters()); n != 1 {
-		t.Fatalf("%d letters stored before the crash, want 1", n)
-	}
-	g.finish()
-	g.wantParked(2, 1, 1)
 }
 
-// TestGap_KV_letter_stored_then_succeeds is the same gap when the rerun
-// succeeds: the letter of the lost failure is left, and a replay clears it away.
-func TestGap_KV_letter_stored_then_succeeds(t *testing.T) {
+func TestGap_failed(t *testing.T) {
 	t.Parallel()
-	g := newGap(t, true)
-	g.cfg.Retry.MaxAttempts = 1
-	g.first(func(p *process) *tapped {
-		return &tapped{onPark: func(letter *nats.Msg, _ func() error) error { return g.dieAfterSending(p, letter) }}
+	eachLedger(t, true, func(t *testing.T, g *gap, claims int) {
+		t.Helper()
+		g.dieHandling()
+		g.finish()
+		g.wantParked(4, 3, claims) // the failure nobody recorded is a crash
 	})
-	g.fails = false
-	g.finish()
-	if sum := g.replayAll(); sum.Counts[dlq.AlreadyHandled] != 1 {
-		t.Errorf("replay = %v, want the event known to be handled", sum.Counts)
-	}
-	g.settled(g.cfg.Name)
-	g.wantDone(2, 1)
 }
 
-func TestGap_KV_parked(t *testing.T) {
+func TestGap_attempt_recorded(t *testing.T) {
 	t.Parallel()
-	g := newGap(t, true)
-	g.first(func(p *process) *tapped {
-		return &tapped{onPark: func(_ *nats.Msg, do func() error) error { return errors.Join(do(), g.crash(p)) }}
+	eachLedger(t, true, func(t *testing.T, g *gap, _ int) {
+		t.Helper()
+		g.first(func(p *process) *tapped {
+			return &tapped{onRelease: func(do func() error) error { return errors.Join(do(), g.crash(p)) }}
+		})
+		g.finish()
+		g.wantParked(3, 3, 0)
 	})
-	p := g.finish()
-	g.wantParked(3, 3, 0)
-	if n := p.Stats().Duplicate; n != 1 {
-		t.Errorf("%d duplicates, want the redelivery to be one", n)
-	}
 }
 
-func TestGap_KV_termed(t *testing.T) {
+func TestGap_parked(t *testing.T) {
 	t.Parallel()
-	g := newGap(t, true)
-	p := g.start(g.cfg, g.handler(func() {}), nil)
-	g.letter()
-	g.settled(g.cfg.Name)
-	p.crash()
-	fresh := g.finish()
-	g.wantParked(3, 3, 0)
-	if n := fresh.Stats().Duplicate; n != 0 {
-		t.Errorf("%d redeliveries, want none", n)
-	}
+	eachLedger(t, true, func(t *testing.T, g *gap, _ int) {
+		t.Helper()
+		g.first(func(p *process) *tapped {
+			return &tapped{onPark: func(_ *nats.Msg, do func() error) error { return errors.Join(do(), g.crash(p)) }}
+		})
+		p := g.finish()
+		g.wantParked(3, 3, 0)
+		if n := p.Stats().Duplicate; n != 1 {
+			t.Errorf("%d duplicates, want the redelivery to be one", n)
+		}
+	})
+}
+
+func TestGap_termed(t *testing.T) {
+	t.Parallel()
+	eachLedger(t, true, func(t *testing.T, g *gap, _ int) {
+		t.Helper()
+		p := g.start(g.cfg, g.handler(func() {}), nil)
+		g.letter()
+		g.settled(g.cfg.Name)
+		p.crash()
+		fresh := g.finish()
+		g.wantParked(3, 3, 0)
+		if n := fresh.Stats().Duplicate; n != 0 {
+			t.Errorf("%d redeliveries, want none", n)
+		}
+	})
 }

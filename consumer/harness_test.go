@@ -40,6 +40,40 @@ type system struct {
 	server nats.InProcessConnProvider
 	// url and user replace server for tests with a server of their own.
 	url, user string
+	// kind is its consumers' ledger; nil is the KV ledger.
+	kind kind
+}
+
+// ledger is what both ledgers are: for consumers, and for people.
+type ledger interface {
+	dedup.Ledger
+	Mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (dedup.Mark, bool, error)
+	Discard(ctx context.Context, c bus.Consumer, k bus.EventKey) error
+}
+
+// kind opens a ledger.
+type kind func(b *bus.Bus) (ledger, error)
+
+func kvKind(b *bus.Bus) (ledger, error) { return dedup.NewKV(b, dedup.Config{}) }
+
+func claimingKind(b *bus.Bus) (ledger, error) {
+	return dedup.NewStream(b, dedup.StreamConfig{Claims: true})
+}
+
+func claimlessKind(b *bus.Bus) (ledger, error) { return dedup.NewStream(b, dedup.StreamConfig{}) }
+
+// open opens the system's ledger on a connection.
+func (s *system) open(b *bus.Bus) ledger {
+	s.tb.Helper()
+	kind := s.kind
+	if kind == nil {
+		kind = kvKind
+	}
+	l, err := kind(b)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return l
 }
 
 func newSystem(tb testing.TB) *system {
@@ -54,7 +88,7 @@ type process struct {
 	s      *system
 	cfg    consumer.Config
 	bus    *bus.Bus
-	ledger *dedup.KV
+	ledger ledger
 
 	cancel context.CancelFunc
 	once   sync.Once
@@ -97,10 +131,7 @@ func (s *system) start(cfg consumer.Config, r *consumer.Registry, wrap func(p *p
 func (s *system) prepare(cfg consumer.Config, r *consumer.Registry, wrap func(p *process, l dedup.Ledger) dedup.Ledger) *process {
 	s.tb.Helper()
 	p := &process{s: s, bus: s.connect(), done: make(chan struct{})}
-	var err error
-	if p.ledger, err = dedup.NewKV(p.bus, dedup.Config{}); err != nil {
-		s.tb.Fatal(err)
-	}
+	p.ledger = s.open(p.bus)
 	switch {
 	case wrap != nil:
 		cfg.Ledger = wrap(p, p.ledger)
@@ -108,6 +139,7 @@ func (s *system) prepare(cfg consumer.Config, r *consumer.Registry, wrap func(p 
 		cfg.Ledger = p.ledger
 	}
 	p.cfg = cfg
+	var err error
 	if p.Consumer, err = consumer.New(p.bus, r, cfg); err != nil {
 		s.tb.Fatal(err)
 	}
@@ -303,11 +335,7 @@ func (s *system) letter() dlq.Record {
 
 func (s *system) queue() *dlq.Queue {
 	s.tb.Helper()
-	kv, err := dedup.NewKV(s.bus, dedup.Config{})
-	if err != nil {
-		s.tb.Fatal(err)
-	}
-	return dlq.Open(s.bus, marks{kv})
+	return dlq.Open(s.bus, marks{s.open(s.bus)})
 }
 
 func (s *system) replayAll() dlq.Summary {
@@ -322,11 +350,7 @@ func (s *system) replayAll() dlq.Summary {
 // mark is what the ledger knows of an event.
 func (s *system) mark(name bus.Consumer, key bus.EventKey) dedup.Mark {
 	s.tb.Helper()
-	kv, err := dedup.NewKV(s.bus, dedup.Config{})
-	if err != nil {
-		s.tb.Fatal(err)
-	}
-	m, _, err := kv.Mark(s.tb.Context(), name, key)
+	m, _, err := s.open(s.bus).Mark(s.tb.Context(), name, key)
 	if err != nil {
 		s.tb.Fatal(err)
 	}
@@ -334,10 +358,10 @@ func (s *system) mark(name bus.Consumer, key bus.EventKey) dedup.Mark {
 }
 
 // marks is the ledger as the queue asks it.
-type marks struct{ *dedup.KV }
+type marks struct{ ledger }
 
 func (m marks) Mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (dlq.Mark, bool, error) {
-	mark, ok, err := m.KV.Mark(ctx, c, k)
+	mark, ok, err := m.ledger.Mark(ctx, c, k)
 	return dlq.Mark(mark), ok, err
 }
 

@@ -37,23 +37,26 @@ func TestOutageAtEachLedgerCall(t *testing.T) {
 	} {
 		t.Run(tt.fault.String(), func(t *testing.T) {
 			t.Parallel()
-			g := newGap(t, tt.fails)
-			var faulty *deduptest.FaultyLedger
-			p := g.start(g.cfg, g.handler(func() {}), func(_ *process, l dedup.Ledger) dedup.Ledger {
-				faulty = deduptest.Faulty(l, tt.fault)
-				return faulty
+			eachLedger(t, tt.fails, func(t *testing.T, g *gap, claims int) {
+				t.Helper()
+				var faulty *deduptest.FaultyLedger
+				p := g.start(g.cfg, g.handler(func() {}), func(_ *process, l dedup.Ledger) dedup.Ledger {
+					faulty = deduptest.Faulty(l, tt.fault)
+					return faulty
+				})
+				bustest.Eventually(t, soon, func() bool { return len(faulty.Pending()) == 0 })
+				g.settled(g.cfg.Name)
+				crashes := min(tt.crashes, claims)
+				if tt.fails {
+					g.wantParked(tt.runs, 3, crashes)
+				} else {
+					g.wantDone(tt.runs, crashes)
+				}
+				// What the outage broke is healthy again once something worked.
+				g.publish(draft("o-2"))
+				g.settled(g.cfg.Name)
+				bustest.Eventually(t, soon, p.Health)
 			})
-			bustest.Eventually(t, soon, func() bool { return len(faulty.Pending()) == 0 })
-			g.settled(g.cfg.Name)
-			if tt.fails {
-				g.wantParked(tt.runs, 3, tt.crashes)
-			} else {
-				g.wantDone(tt.runs, tt.crashes)
-			}
-			// What the outage broke is healthy again once something worked.
-			g.publish(draft("o-2"))
-			g.settled(g.cfg.Name)
-			bustest.Eventually(t, soon, p.Health)
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -71,12 +72,24 @@ func environment() []string {
 // What it wrote to stderr is shown when the test has failed.
 func start(t testing.TB, name string, args ...string) *process {
 	t.Helper()
-	p := &process{
-		t: t, name: name, cmd: exec.CommandContext(t.Context(), binary, args...),
-		stderr: &output{}, exited: make(chan struct{}),
-	}
+	stderr := &output{}
+	p := launch(t, name, stderr, args...)
+	p.stderr = stderr
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("%s (farandole %s) ended: %v; it wrote:\n%s", name, strings.Join(args, " "), p.result, tail(p.stderr.String(), 8000))
+		}
+	})
+	return p
+}
+
+// launch starts farandole; whoever calls it ends it.
+func launch(t testing.TB, name string, stderr io.Writer, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, name: name, cmd: exec.CommandContext(t.Context(), binary, args...), exited: make(chan struct{})}
 	p.cmd.Env = environment()
-	p.cmd.Stderr = p.stderr
+	p.cmd.Stderr = stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", name, err)
 	}
@@ -84,12 +97,6 @@ func start(t testing.TB, name string, args ...string) *process {
 		defer close(p.exited)
 		p.result = p.cmd.Wait()
 	}()
-	t.Cleanup(func() {
-		p.kill()
-		if t.Failed() {
-			t.Logf("%s (farandole %s) ended: %v; it wrote:\n%s", name, strings.Join(args, " "), p.result, tail(p.stderr.String(), 8000))
-		}
-	})
 	return p
 }
 

@@ -1,0 +1,177 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/internal/wiretap"
+)
+
+// parkingPoint is where a process dies that parks an event.
+type parkingPoint struct {
+	sent, received wiretap.Hook
+	stored         bool // the parked mark is
+	letters        int
+}
+
+// parkingPoints are the messages of parking; the claim that comes before it, if
+// the ledger has not claimed, is the first.
+func parkingPoints(g *gap) map[string]parkingPoint {
+	letter := func(frame []byte) bool {
+		return strings.HasPrefix(wiretap.Subject(frame), g.bus.Names().Root("dlq."))
+	}
+	mark := func(frame []byte) bool { return g.stores(frame) && holds(frame, `"state":"parked"`) }
+	return map[string]parkingPoint{
+		"before the letter":  {sent: wiretap.Nth(1, wiretap.Cut, letter)},
+		"before the mark":    {sent: wiretap.Nth(1, wiretap.Cut, mark), letters: 1},
+		"before the answer":  {received: wiretap.Nth(3, wiretap.Cut, receipt), stored: true, letters: 1}, // after those to claim and letter
+		"letter's answer":    {received: wiretap.Nth(2, wiretap.Cut, receipt), letters: 1},
+		"claim, not written": {sent: wiretap.Nth(1, wiretap.Cut, func(frame []byte) bool { return holds(frame, `"state":"claimed"`) })},
+	}
+}
+
+// TestGap_parking lets a process die before each message of parking. In the end
+// there is one letter, and the event is parked.
+func TestGap_parking(t *testing.T) {
+	t.Parallel()
+	eachLedger(t, true, func(t *testing.T, g *gap, claims int) {
+		t.Helper()
+		for name := range parkingPoints(g) {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				g := newGapOf(t, g.kind, true)
+				g.cfg.Retry.MaxAttempts = 1
+				point := parkingPoints(g)[name]
+				g.cutting(g.handler(func() {}), nil, point.sent, point.received)
+				if n := len(g.letters()); n != point.letters {
+					t.Errorf("%d letters stored before the crash, want %d", n, point.letters)
+				}
+				g.finish()
+				switch {
+				case point.stored:
+					g.wantParked(1, 1, 0)
+				case name == "claim, not written":
+					g.wantParked(2-claims, 1, 0) // with claims no handler has run
+				default:
+					g.wantParked(2, 1, 1)
+				}
+			})
+		}
+	})
+}
+
+// TestGap_letter_stored_then_succeeds dies between letter and mark, and the
+// rerun succeeds: the letter of the lost failure is left, and a replay clears it away.
+func TestGap_letter_stored_then_succeeds(t *testing.T) {
+	t.Parallel()
+	eachLedger(t, true, func(t *testing.T, g *gap, _ int) {
+		t.Helper()
+		g.cfg.Retry.MaxAttempts = 1
+		g.cutting(g.handler(func() {}), nil, parkingPoints(g)["before the mark"].sent, nil)
+		g.fails = false
+		g.finish()
+		if sum := g.replayAll(); sum.Counts[dlq.AlreadyHandled] != 1 {
+			t.Errorf("replay = %v, want the event known to be handled", sum.Counts)
+		}
+		g.settled(g.cfg.Name)
+		g.wantDone(2, 1)
+	})
+}
+
+// TestGap_deferring lets a process die before each message of a long retry's
+// deferral, before its answer, and before the acknowledgement of the event.
+// In the end the event has taken effect once, and nothing waits any more.
+func TestGap_deferring(t *testing.T) {
+	t.Parallel()
+	eachLedger(t, false, func(t *testing.T, g *gap, claims int) {
+		t.Helper()
+		stored, alone := func(frame []byte) bool { return holds(frame, `"batch":"`) }, 0
+		if _, ok := g.open(g.bus).(*dedup.KV); ok {
+			// The third answer, after those to claim and timer; which is stored before the mark.
+			stored, alone = nthReceipt(3), 1
+		}
+		for name, point := range map[string]struct {
+			sent, received func(frame []byte) bool
+			waiting        int // timers stored
+			failures       int // marked
+		}{
+			"before the timer":  {sent: func(frame []byte) bool { return holds(frame, ".timer.payment.retry.") }},
+			"before the mark":   {sent: func(frame []byte) bool { return holds(frame, `"state":"waiting"`) }, waiting: alone},
+			"before the answer": {received: stored, waiting: 1, failures: 1},
+			"before the ack": {
+				sent:    func(frame []byte) bool { return strings.HasPrefix(wiretap.Subject(frame), "$JS.ACK.") },
+				waiting: 1, failures: 1,
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				g := newGapOf(t, g.kind, false)
+				g.cfg.Retry.DeferAfter = time.Second
+				r := handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+					if g.runs.add(e.ID()) < 3 {
+						return consumer.Step{}, consumer.RetryAfter(errFlaky, 1500*time.Millisecond)
+					}
+					return pay(e), nil
+				})
+				var sent, received wiretap.Hook
+				if point.sent != nil {
+					sent = wiretap.Nth(1, wiretap.Cut, point.sent)
+				} else {
+					received = wiretap.Nth(1, wiretap.Cut, point.received)
+				}
+				g.cutting(r, nil, sent, received)
+				if n := len(g.deferred()); n != point.waiting {
+					t.Errorf("%d retries wait after the crash, want %d", n, point.waiting)
+				}
+				if m := g.mark(g.cfg.Name, bus.EventKeyOf(g.event)); m.Failures != point.failures {
+					t.Errorf("%d failures marked after the crash, want %d", m.Failures, point.failures)
+				}
+				g.start(g.cfg, r, nil)
+				g.wantDeferredDone(claims * (1 - point.failures))
+			})
+		}
+	})
+}
+
+// nthReceipt matches the n-th answer.
+func nthReceipt(n int) func(frame []byte) bool {
+	return func(frame []byte) bool {
+		if receipt(frame) {
+			n--
+		}
+		return n == 0
+	}
+}
+
+// wantDeferredDone waits until the event is done and nothing will bring it back.
+func (g *gap) wantDeferredDone(crashes int) {
+	g.tb.Helper()
+	bustest.Eventually(g.tb, soon, func() error {
+		if m := g.mark(g.cfg.Name, bus.EventKeyOf(g.event)); m.State != "done" || len(g.deferred()) > 0 {
+			return errors.New(m.State)
+		}
+		return nil
+	})
+	g.settled(g.cfg.Name)
+	if m := g.mark(g.cfg.Name, bus.EventKeyOf(g.event)); m.Crashes != crashes {
+		g.tb.Errorf("%d crashes marked, want %d", m.Crashes, crashes)
+	}
+	if n := len(g.stored(paid.Type())); n != 1 {
+		g.tb.Errorf("%d events emitted, want 1", n)
+	}
+	if n := len(g.letters()); n != 0 {
+		g.tb.Errorf("%d dead letters, want none", n)
+	}
+	if runs := g.runs.of("o-1"); !slices.Contains([]int{3, 4}, runs) {
+		g.tb.Errorf("the handler ran %d times, want 3, or 4 where the first timer came before the redelivery", runs)
+	}
+}

@@ -1,0 +1,234 @@
+package consumer_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/internal/wiretap"
+	"github.com/farandole/farandole/state"
+)
+
+// The tests of this file let a process die, or its connection break, at each
+// message that a step consists of; those of gap_fail_test.go at each message
+// that follows from a failure.
+
+// cutting runs the process that dies at a frame of its connection.
+func (g *gap) cutting(r *consumer.Registry, wrap func(p *process, l dedup.Ledger) dedup.Ledger, sent, received wiretap.Hook) {
+	g.tb.Helper()
+	tap := wiretap.New(g.server, sent, received)
+	doomed := *g.system
+	doomed.server = tap
+	p := doomed.start(g.cfg, r, wrap)
+	<-tap.IsCut()
+	g.die(p)
+}
+
+// stores matches the frames by which a step becomes durable, apart from claims.
+func (g *gap) stores(frame []byte) bool {
+	subject := wiretap.Subject(frame)
+	own := strings.HasPrefix(subject, g.bus.Names().Root("")) || strings.HasPrefix(subject, "$KV.")
+	return own && !holds(frame, `"state":"claimed"`)
+}
+
+// receipt matches answers of streams that have stored a message or a batch.
+func receipt(frame []byte) bool { return holds(frame, "\r\n"+`{"stream":"`) }
+
+func holds(frame []byte, text string) bool { return strings.Contains(string(frame), text) }
+
+// whole is a gap whose step has all that a step can have.
+type whole struct {
+	*gap
+	docs []bus.Key // none with a ledger that keeps no state
+}
+
+const events = 3
+
+func newWhole(t *testing.T, g *gap) *whole {
+	t.Helper()
+	w := &whole{gap: g}
+	if _, ok := g.open(g.bus).(*dedup.Stream); ok {
+		w.docs = []bus.Key{"a", "b"}
+	}
+	// What the step cancels.
+	_, err := g.bus.JetStream().PublishMsg(t.Context(), &nats.Msg{
+		Subject: w.reminder(),
+		Header: nats.Header{
+			jetstream.ScheduleHeader:       {bus.ScheduleAt(time.Now().Add(time.Hour))},
+			jetstream.ScheduleTargetHeader: {g.bus.Names().EventSubject(due.Type(), "o-1")},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *whole) reminder() string {
+	return w.bus.Names().TimerSubject(w.cfg.Name, "reminder", "o-1")
+}
+
+// size is how many messages the step consists of: documents, events, a timer, a
+// cancellation and the mark.
+func (w *whole) size() int { return len(w.docs) + events + 3 }
+
+// registry has the handler, and what gives it the ledger of its process.
+func (w *whole) registry() (*consumer.Registry, func(*process, dedup.Ledger) dedup.Ledger) {
+	var counts *state.Store[int]
+	r := handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
+		w.runs.add(e.ID())
+		step := consumer.Step{
+			Timers: []consumer.Timer{deadline("o-1", time.Hour)},
+			Cancel: []consumer.TimerID{{Name: "reminder", Key: "o-1"}},
+		}
+		for i := range events {
+			step.Events = append(step.Events, paid.New(bus.Key(fmt.Sprint("p-", i)), orderData{}))
+		}
+		for _, key := range w.docs {
+			d, err := counts.Get(ctx, key)
+			if err != nil {
+				return consumer.Step{}, err
+			}
+			step.State = append(step.State, d.Put(d.Value+1))
+		}
+		return step, nil
+	})
+	return r, func(p *process, l dedup.Ledger) dedup.Ledger {
+		if stream, ok := l.(*dedup.Stream); ok {
+			var err error
+			if counts, err = state.Of[int](p.bus, stream, w.cfg.Name); err != nil {
+				w.tb.Fatal(err)
+			}
+		}
+		return l
+	}
+}
+
+// parts says how often each part of the step is there.
+func (w *whole) parts() map[string]int {
+	w.tb.Helper()
+	parts := map[string]int{}
+	for _, e := range w.stored(paid.Type()) {
+		parts["event "+string(bus.PartitionKey(e))]++
+	}
+	for _, key := range w.docs {
+		counts, err := state.Of[int](w.bus, w.open(w.bus).(*dedup.Stream), w.cfg.Name)
+		if err != nil {
+			w.tb.Fatal(err)
+		}
+		d, err := counts.Committed(w.tb.Context(), key)
+		if err != nil {
+			w.tb.Fatal(err)
+		}
+		parts["document "+string(key)] += d.Value
+	}
+	stream := w.bus.Names().EventsStream()
+	parts["timer"] = len(w.waiting("o-1"))
+	parts["cancellation"] = 1
+	for _, m := range w.messages(stream, w.reminder()) {
+		if m.Headers().Get(jetstream.ScheduleHeader) != "" {
+			parts["cancellation"] = 0
+		}
+	}
+	return parts
+}
+
+// wantParts checks that each part of the step is there n times.
+func (w *whole) wantParts(n int) {
+	w.tb.Helper()
+	parts := w.parts()
+	if want := w.size() - 1; n > 0 && len(parts) != want {
+		w.tb.Errorf("%d parts of the step are there, want %d: %v", len(parts), want, parts)
+	}
+	for part, got := range parts {
+		if got != n {
+			w.tb.Errorf("%s is there %d times, want %d", part, got, n)
+		}
+	}
+}
+
+// TestGap_completing lets a process die before each message of a step's
+// completion, and before the answer to the last. With the stream ledgers
+// everything is there then or nothing; in the end everything is, once.
+func TestGap_completing(t *testing.T) {
+	t.Parallel()
+	eachLedger(t, false, func(t *testing.T, g *gap, _ int) {
+		t.Helper()
+		for n := range newWhole(t, g).size() + 1 {
+			t.Run(fmt.Sprint("message ", n+1), func(t *testing.T) {
+				t.Parallel()
+				w := newWhole(t, newGapOf(t, g.kind, false))
+				sent, received, stored := w.at(n, wiretap.Cut)
+				r, wrap := w.registry()
+				w.cutting(r, wrap, sent, received)
+				if len(w.docs) > 0 {
+					w.wantParts(stored)
+				}
+				r, wrap = w.registry()
+				p := w.start(w.cfg, r, wrap)
+				w.settled(w.cfg.Name)
+				w.wantParts(1)
+				if runs, want := w.runs.of("o-1"), 2-stored; runs != want {
+					t.Errorf("the handler ran %d times, want %d", runs, want)
+				}
+				if st := p.Stats(); st.Handled != uint64(1-stored) || st.Duplicate != uint64(stored) || st.Parked+st.Retried > 0 {
+					t.Errorf("stats %+v after %d steps were stored", st, stored)
+				}
+			})
+		}
+	})
+}
+
+// at returns what lets something happen at the n-th message of the step, from
+// 0; after the last one that is the answer, and the step is stored.
+func (w *whole) at(n int, v wiretap.Verdict) (sent, received wiretap.Hook, stored int) {
+	if n < w.size() {
+		return wiretap.Nth(n+1, v, w.stores), nil, 0
+	}
+	answers := 1 // to a batch
+	if len(w.docs) == 0 {
+		answers = w.size()
+	}
+	return nil, wiretap.Nth(answers, v, func(frame []byte) bool { return receipt(frame) && !w.answersClaim(frame) }), 1
+}
+
+// answersClaim tells the answer to the claim, which is this event's first mark.
+func (w *whole) answersClaim(frame []byte) bool {
+	kv := holds(frame, `"KV_`) && holds(frame, `"seq":1}`)
+	return kv || len(w.docs) > 0 && !holds(frame, `"batch":"`)
+}
+
+// TestOutage_completing is the same for a process that lives: its connection
+// breaks, and it goes on by itself.
+func TestOutage_completing(t *testing.T) {
+	t.Parallel()
+	eachLedger(t, false, func(t *testing.T, g *gap, _ int) {
+		t.Helper()
+		for n := range newWhole(t, g).size() + 1 {
+			t.Run(fmt.Sprint("message ", n+1), func(t *testing.T) {
+				t.Parallel()
+				w := newWhole(t, newGapOf(t, g.kind, false))
+				sent, received, _ := w.at(n, wiretap.Break)
+				r, wrap := w.registry()
+				tapped := *w.system
+				tapped.server = wiretap.New(w.server, sent, received)
+				tapped.start(w.cfg, r, wrap)
+				bustest.Eventually(t, soon, func() bool { return w.mark(w.cfg.Name, bus.EventKeyOf(w.event)).State == "done" })
+				w.settled(w.cfg.Name)
+				w.wantParts(1)
+				if m := w.mark(w.cfg.Name, bus.EventKeyOf(w.event)); m.Crashes+m.Failures > 0 {
+					t.Errorf("%d crashes and %d failures, want none", m.Crashes, m.Failures)
+				}
+			})
+		}
+	})
+}
