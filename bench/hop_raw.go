@@ -20,7 +20,8 @@ const patience = time.Minute
 
 // clientOf returns the client library on a stage's connection.
 func clientOf(s *hop.Stage) (jetstream.JetStream, error) {
-	return jetstream.New(s.Bus.Conn(), jetstream.WithPublishAsyncMaxPending(inFlight), jetstream.WithDefaultTimeout(patience))
+	// Up to three messages of an event are on their way at once.
+	return jetstream.New(s.Bus.Conn(), jetstream.WithPublishAsyncMaxPending(3*inFlight), jetstream.WithDefaultTimeout(patience))
 }
 
 // durableOf creates the durable that delivers a stage's waiting events.
