@@ -28,7 +28,7 @@ race: ## the tests with the race detector, in random order
 
 .PHONY: e2e
 e2e: ## black-box tests, the long ones and those that need Docker included
-	FARANDOLE_REQUIRE=docker FARANDOLE_LONG=1 go test -count=1 -timeout=20m -v ./e2e
+	FARANDOLE_REQUIRE=docker FARANDOLE_LONG=1 go test -count=1 -timeout=40m -v ./e2e
 
 .PHONY: bench
 bench: ## Farandole beside its peers, and whether the targets are met (BENCH="-quick", "-help")

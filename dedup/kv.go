@@ -78,7 +78,7 @@ type kvStore struct {
 }
 
 func (s *kvStore) write(ctx context.Context, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
-	if err := s.publish(ctx, out); err != nil {
+	if err := publish(ctx, s.bus, out); err != nil {
 		return 0, err
 	}
 	data, err := r.encode()
@@ -122,25 +122,6 @@ func (s *kvStore) message(subject string, after uint64, to state, data []byte) *
 		m.lifetime[0] = "never" // whatever the bucket's own age limit
 	}
 	return m
-}
-
-// publish sends all of out and then waits for all: none is in flight when it returns.
-func (s *kvStore) publish(ctx context.Context, out []*nats.Msg) (err error) {
-	pending := make([]*bus.Pending, 0, len(out))
-	for _, m := range out {
-		p, serr := s.bus.Send(ctx, m)
-		if serr != nil {
-			err = serr
-			break
-		}
-		pending = append(pending, p)
-	}
-	for _, p := range pending {
-		if _, werr := p.Wait(ctx); werr != nil && err == nil {
-			err = werr
-		}
-	}
-	return err
 }
 
 func (s *kvStore) read(ctx context.Context, key string) (entry, error) {
