@@ -13,6 +13,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/internal/hop"
+	"github.com/farandole/farandole/internal/ledger"
 )
 
 // consumeRole is the first argument of this program when it is to be the
@@ -43,7 +44,7 @@ func consume(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	c, err := hop.NewConsumer(b, hop.KV, hop.DefaultConcurrency)
+	c, err := hop.NewConsumer(b, ledger.KV, hop.DefaultConcurrency)
 	if err != nil {
 		return err
 	}

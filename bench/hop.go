@@ -9,6 +9,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/internal/hop"
 	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/ledger"
 )
 
 // variant is one way to do the hop.
@@ -33,8 +34,8 @@ func variants() []variant {
 		{nameRaw, raw},
 		{nameNaive, naive},
 		{nameWatermill, watermillHop},
-		{nameKV, hop.Farandole(hop.KV, hop.DefaultConcurrency)},
-		{nameStream, hop.Farandole(hop.Stream, hop.DefaultConcurrency)},
+		{nameKV, hop.Farandole(ledger.KV, hop.DefaultConcurrency)},
+		{nameStream, hop.Farandole(ledger.Stream, hop.DefaultConcurrency)},
 		{nameKVBound, kvByHand},
 		{nameBatches, batchesByHand},
 	}

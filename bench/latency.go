@@ -11,6 +11,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/internal/hop"
 	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/ledger"
 )
 
 // latencyFigure is how long one hop takes when nothing else happens: from
@@ -36,7 +37,7 @@ func (b *bench) latency(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	starters := []starter{startRaw, startFarandole(hop.KV), startFarandole(hop.Stream)}
+	starters := []starter{startRaw, startFarandole(ledger.KV), startFarandole(ledger.Stream)}
 	figures := []latencyFigure{{Name: nameRaw}, {Name: nameKV}, {Name: nameStream}}
 	for rep := range b.reps {
 		for i, start := range starters {
@@ -78,9 +79,9 @@ func startRaw(ctx context.Context, s *hop.Stage) (func() error, error) {
 	return func() error { return stop(ctx) }, nil
 }
 
-func startFarandole(ledger hop.Ledger) starter {
+func startFarandole(kind ledger.Kind) starter {
 	return func(ctx context.Context, s *hop.Stage) (func() error, error) {
-		c, err := hop.NewConsumer(s.Bus, ledger, hop.DefaultConcurrency)
+		c, err := hop.NewConsumer(s.Bus, kind, hop.DefaultConcurrency)
 		if err != nil {
 			return nil, err
 		}

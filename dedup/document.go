@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Document is a stored document as a step sees it.
@@ -99,9 +98,4 @@ func changeOf(m *nats.Msg) (c *change, ok bool) {
 		subject: m.Subject, data: m.Data, based: Version(based),
 		deletes: len(m.Header[headerOperation]) > 0,
 	}, true
-}
-
-// IsDeleted reports whether a stored message is the trace of a deleted document.
-func IsDeleted(h nats.Header) bool {
-	return h.Get(headerOperation) != "" || h.Get(jetstream.MarkerReasonHeader) != ""
 }

@@ -154,7 +154,7 @@ func (f *flight) overtaken(ctx context.Context, steps []*step) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	answers, err := jetstreamext.GetLastMsgsFor(ctx, f.bus.JetStream(), f.reader.name, subjects)
+	answers, err := jetstreamext.GetLastMsgsFor(ctx, f.bus.JetStream(), f.reader.stream, subjects)
 	if err != nil {
 		return false
 	}

@@ -2,11 +2,9 @@ package dedup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -36,14 +34,13 @@ func NewKV(b *bus.Bus, cfg Config) (*KV, error) {
 	}
 	bucket := b.Names().Bucket(cfg.Bucket)
 	s := &kvStore{
-		bus:       b,
-		bucket:    bucket,
+		source:    source{bus: b, stream: "KV_" + bucket, name: bucket, none: ErrNoBucket},
 		retention: retention,
 		subject:   "$KV." + bucket + ".",
 		put:       b.PutSubject(bucket, ""),
 		lifetime:  strconv.FormatInt(int64((retention+time.Second-1)/time.Second), 10),
 	}
-	s.clock.ask = s.askTime
+	s.tell()
 	return &KV{engine: newEngine(s, time.Now, cfg.Logger), kv: s}, nil
 }
 
@@ -55,7 +52,7 @@ func (l *KV) Prepare(ctx context.Context, horizon time.Duration) error {
 	if err := checkHorizon(l.kv.retention, horizon); err != nil {
 		return err
 	}
-	stream, err := l.kv.openStream(ctx)
+	stream, err := l.kv.open(ctx)
 	if err != nil {
 		return fmt.Errorf("dedup: prepare: %w", err)
 	}
@@ -66,15 +63,12 @@ func (l *KV) Prepare(ctx context.Context, horizon time.Duration) error {
 // the headers of the KV protocol, so that thousands of them share the
 // connection's publish window; reads are direct gets.
 type kvStore struct {
-	bus       *bus.Bus
-	bucket    string
+	source
 	retention time.Duration
 	subject   string    // of marks as they are stored, up to the key
 	put       string    // of marks as they are published, up to the key
 	lifetime  string    // the Nats-TTL of a mark that ends
 	spare     sync.Pool // of *message
-	clock     serverClock
-	stream    atomic.Pointer[jetstream.Stream]
 }
 
 func (s *kvStore) write(ctx context.Context, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
@@ -86,20 +80,12 @@ func (s *kvStore) write(ctx context.Context, key string, after uint64, r record,
 		return 0, err
 	}
 	m := s.message(s.put+key, after, r.State, data)
-	pending, err := s.bus.Send(ctx, &m.Msg)
+	revision, err := publishMark(ctx, s.bus, &m.Msg)
 	if err != nil {
-		return 0, err
+		return 0, s.missing(err)
 	}
-	receipt, err := pending.Wait(ctx)
-	switch {
-	case err == nil:
-		s.spare.Put(m)
-	case errors.Is(err, bus.ErrConflict):
-		return 0, fmt.Errorf("%w: %w", errConflict, err)
-	case errors.Is(err, bus.ErrNoStream):
-		return 0, fmt.Errorf("%w: %w", s.noBucket(), err)
-	}
-	return receipt.Sequence, err
+	s.spare.Put(m)
+	return revision, nil
 }
 
 // message is a mark on its way. Two of them an event are a good part of what
@@ -125,20 +111,10 @@ func (s *kvStore) message(subject string, after uint64, to state, data []byte) *
 }
 
 func (s *kvStore) read(ctx context.Context, key string) (entry, error) {
-	stream := s.stream.Load()
-	if stream == nil {
-		opened, err := s.openStream(ctx)
-		if err != nil {
-			return entry{}, err
-		}
-		stream = &opened
-	}
-	m, err := (*stream).GetLastMsgForSubject(ctx, s.subject+key)
+	m, err := s.last(ctx, s.subject+key)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return entry{}, nil
-	case err != nil:
-		return entry{}, s.fault(err)
+	case m == nil || err != nil:
+		return entry{}, err
 	case isMarker(m.Header):
 		return entry{revision: m.Sequence}, nil
 	}
@@ -159,26 +135,6 @@ func isMarker(h nats.Header) bool {
 	return op == "DEL" || op == "PURGE"
 }
 
-func (s *kvStore) now(ctx context.Context) (time.Time, error) { return s.clock.now(ctx) }
-
-// askTime asks the leader of the bucket's stream, which stamps what it stores.
-func (s *kvStore) askTime(ctx context.Context) (time.Time, error) {
-	stream, err := s.openStream(ctx)
-	if err != nil {
-		return time.Time{}, err
-	}
-	return stream.CachedInfo().TimeStamp, nil
-}
-
-func (s *kvStore) openStream(ctx context.Context) (jetstream.Stream, error) {
-	stream, err := s.bus.JetStream().Stream(ctx, "KV_"+s.bucket)
-	if err != nil {
-		return nil, s.fault(err)
-	}
-	s.stream.CompareAndSwap(nil, &stream)
-	return stream, nil
-}
-
 // check refuses settings under which marks would end too early or come back.
 func (s *kvStore) check(cfg jetstream.StreamConfig) error {
 	var why string
@@ -194,20 +150,5 @@ func (s *kvStore) check(cfg jetstream.StreamConfig) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w %q %s: run `farandole topology apply`", ErrNoBucket, s.bucket, why)
-}
-
-func (s *kvStore) noBucket() error {
-	return fmt.Errorf("%w %q does not exist: run `farandole topology apply`", ErrNoBucket, s.bucket)
-}
-
-// fault gives an error of reading its sentinel.
-func (s *kvStore) fault(err error) error {
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return s.noBucket()
-	case errors.Is(err, nats.ErrConnectionClosed):
-		return fmt.Errorf("%w: %w", bus.ErrClosed, err)
-	}
-	return fmt.Errorf("%w: read %s: %w", bus.ErrUnavailable, s.bucket, err)
+	return fmt.Errorf("%w %q %s: run `farandole topology apply`", ErrNoBucket, s.name, why)
 }

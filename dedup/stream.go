@@ -2,11 +2,8 @@ package dedup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -50,14 +47,13 @@ func NewStream(b *bus.Bus, cfg StreamConfig) (*Stream, error) {
 		return nil, err
 	}
 	s := &streamStore{
-		bus:       b,
-		name:      b.Names().EventsStream(),
+		source:    source{bus: b, stream: b.Names().EventsStream(), name: b.Names().EventsStream(), none: ErrNoStream},
 		prefix:    b.Names().Root("ledger."),
 		retention: retention,
 		unwritten: []string{"0"},
 		lifetime:  []string{strconv.FormatInt(int64((retention+time.Second-1)/time.Second), 10)},
 	}
-	s.clock.ask = s.askTime
+	s.tell()
 	s.group = newGroup(b, s)
 	e := newEngine(s, time.Now, cfg.Logger)
 	e.claimless = !cfg.Claims
@@ -73,42 +69,27 @@ func (l *Stream) Prepare(ctx context.Context, horizon time.Duration) error {
 	if err := checkHorizon(l.marks.retention, horizon); err != nil {
 		return err
 	}
-	if version := l.marks.bus.Conn().ConnectedServerVersion(); tooOld(version) {
-		return fmt.Errorf("%w %q: server %s knows no atomic batches: update it to %s, or use the KV ledger", ErrNoStream, l.marks.name, version, batchesSince)
-	}
-	stream, err := l.marks.openStream(ctx)
+	stream, err := l.marks.open(ctx)
 	if err != nil {
 		return fmt.Errorf("dedup: prepare: %w", err)
 	}
 	return l.marks.check(stream.CachedInfo().Config)
 }
 
-// batchesSince is the first server version with atomic batches.
-const batchesSince = "2.12.0"
-
-// tooOld compares the two leading numbers of versions. What is no version is
-// taken for a new one: the stream's answer will tell.
-func tooOld(version string) bool {
-	var major, minor int
-	if _, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor); err != nil {
-		return false
-	}
-	return major < 2 || major == 2 && minor < 12
-}
+// batchesSince is the first server version with atomic batches; older ones
+// ignore the setting of the stream.
+const batchesSince = "2.12"
 
 // streamStore is a store in the event stream: a mark is the last message on
 // ledger.<consumer>.<event key>. A done mark goes the way of the group, in one
 // atomic batch with what it stands for; all other marks are published alone.
 type streamStore struct {
-	bus       *bus.Bus
-	name      string
+	source
 	prefix    string // of marks' subjects
 	retention time.Duration
 	unwritten []string // the expected sequence of a new mark, shared by all
 	lifetime  []string // the Nats-TTL of a mark that ends, likewise
-	clock     serverClock
 	group     *group
-	stream    atomic.Pointer[jetstream.Stream]
 }
 
 func (s *streamStore) write(ctx context.Context, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
@@ -162,54 +143,14 @@ func (s *streamStore) read(ctx context.Context, key string) (entry, error) {
 	return entry{revision: m.Sequence, record: r, created: m.Time}, nil
 }
 
-// last returns the latest message on a subject, nil if there is none. It may
-// lag behind.
-func (s *streamStore) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	stream := s.stream.Load()
-	if stream == nil {
-		opened, err := s.openStream(ctx)
-		if err != nil {
-			return nil, err
-		}
-		stream = &opened
-	}
-	m, err := (*stream).GetLastMsgForSubject(ctx, subject)
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return nil, nil
-	case err != nil:
-		return nil, s.fault(err)
-	}
-	return m, nil
-}
-
-func (s *streamStore) now(ctx context.Context) (time.Time, error) { return s.clock.now(ctx) }
-
-// askTime asks the stream's leader, which stamps what it stores.
-func (s *streamStore) askTime(ctx context.Context) (time.Time, error) {
-	stream, err := s.openStream(ctx)
-	if err != nil {
-		return time.Time{}, err
-	}
-	return stream.CachedInfo().TimeStamp, nil
-}
-
-func (s *streamStore) openStream(ctx context.Context) (jetstream.Stream, error) {
-	stream, err := s.bus.JetStream().Stream(ctx, s.name)
-	if err != nil {
-		return nil, s.fault(err)
-	}
-	s.stream.CompareAndSwap(nil, &stream)
-	return stream, nil
-}
-
 // check refuses settings under which steps cannot be committed, or marks would
 // end too early.
 func (s *streamStore) check(cfg jetstream.StreamConfig) error {
 	var why string
 	switch {
 	case !cfg.AllowAtomicPublish:
-		why = "does not allow atomic batches"
+		return fmt.Errorf("%w %q does not allow atomic batches: run `farandole topology apply`, or use the KV ledger; nats-server %s or later is needed, this is %s",
+			ErrNoStream, s.name, batchesSince, s.bus.Conn().ConnectedServerVersion())
 	case !cfg.AllowMsgTTL:
 		why = "does not allow a lifetime for each message"
 	case !cfg.AllowRollup:
@@ -224,27 +165,4 @@ func (s *streamStore) check(cfg jetstream.StreamConfig) error {
 		return nil
 	}
 	return fmt.Errorf("%w %q %s: run `farandole topology apply`", ErrNoStream, s.name, why)
-}
-
-// missing gives a publish that met no stream this ledger's name for it.
-func (s *streamStore) missing(err error) error {
-	if errors.Is(err, bus.ErrNoStream) {
-		return fmt.Errorf("%w: %w", s.noStream(), err)
-	}
-	return err
-}
-
-func (s *streamStore) noStream() error {
-	return fmt.Errorf("%w %q does not exist: run `farandole topology apply`", ErrNoStream, s.name)
-}
-
-// fault gives an error of reading its sentinel.
-func (s *streamStore) fault(err error) error {
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return s.noStream()
-	case errors.Is(err, nats.ErrConnectionClosed):
-		return fmt.Errorf("%w: %w", bus.ErrClosed, err)
-	}
-	return fmt.Errorf("%w: read %s: %w", bus.ErrUnavailable, s.name, err)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/farandole/farandole/internal/hop"
 	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/ledger"
 )
 
 type benchCmd struct {
@@ -29,7 +30,7 @@ func (c *benchCmd) Run(ctx context.Context, a *app) error {
 	}
 	cfg := hop.Config{Events: c.Events, Replicas: c.Replicas, Prefix: hop.Prefix()}
 	a.say("bench: %s events in streams %s-*, which are deleted at the end", human.Number(c.Events), cfg.Prefix)
-	result, err := hop.Run(ctx, a.root.Connection.config("bench", a.log("warn")), cfg, hop.Farandole(hop.Ledger(c.Ledger), c.Concurrency))
+	result, err := hop.Run(ctx, a.root.Connection.config("bench", a.log("warn")), cfg, hop.Farandole(ledger.Kind(c.Ledger), c.Concurrency))
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/internal/ledger"
 )
 
 // ConsumerName is the durable of whatever runs on a stage.
@@ -24,7 +27,7 @@ const (
 )
 
 // Farandole is the runner that is measured: a consumer of this module.
-func Farandole(l Ledger, concurrency int) Runner {
+func Farandole(l ledger.Kind, concurrency int) Runner {
 	return func(ctx context.Context, s *Stage, n int) error {
 		c, err := NewConsumer(s.Bus, l, concurrency)
 		if err != nil {
@@ -41,16 +44,16 @@ func Farandole(l Ledger, concurrency int) Runner {
 }
 
 // NewConsumer returns a consumer whose handler makes an [Out] of each [In].
-func NewConsumer(b *bus.Bus, l Ledger, concurrency int) (*consumer.Consumer, error) {
-	ledger, err := l.open(b)
+func NewConsumer(b *bus.Bus, l ledger.Kind, concurrency int) (*consumer.Consumer, error) {
+	marks, err := l.Open(b, false, zerolog.Nop())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	r := consumer.NewRegistry()
 	consumer.Handle(r, In, func(_ context.Context, e bus.Event, data Data) (consumer.Step, error) {
 		return consumer.Emit(Out.New(bus.PartitionKey(e), data)), nil
 	})
-	return consumer.New(b, r, consumer.Config{Name: ConsumerName, Source: "/" + ConsumerName, Concurrency: concurrency, Ledger: ledger})
+	return consumer.New(b, r, consumer.Config{Name: ConsumerName, Source: "/" + ConsumerName, Concurrency: concurrency, Ledger: marks})
 }
 
 // await waits until c has handled n events.

@@ -11,6 +11,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/internal/hop"
+	"github.com/farandole/farandole/internal/ledger"
 )
 
 const events = 300
@@ -37,11 +38,11 @@ func streams(t *testing.T, prefix string) (found []string) {
 
 func TestRun_measures_and_leaves_nothing(t *testing.T) {
 	t.Parallel()
-	for _, ledger := range []hop.Ledger{hop.KV, hop.Stream} {
-		t.Run(string(ledger), func(t *testing.T) {
+	for _, kind := range []ledger.Kind{ledger.KV, ledger.Stream} {
+		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			cfg := hop.Config{Events: events, Prefix: hop.Prefix()}
-			r, err := hop.Run(t.Context(), connect(t), cfg, hop.Farandole(ledger, 16))
+			r, err := hop.Run(t.Context(), connect(t), cfg, hop.Farandole(kind, 16))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,14 +71,14 @@ func TestRun_leaves_nothing_when_it_fails(t *testing.T) {
 		{"interrupted", func(stop context.CancelFunc) hop.Runner {
 			return func(ctx context.Context, s *hop.Stage, n int) error {
 				stop()
-				return hop.Farandole(hop.KV, 1)(ctx, s, n)
+				return hop.Farandole(ledger.KV, 1)(ctx, s, n)
 			}
 		}, context.Canceled},
 		{"does nothing", func(context.CancelFunc) hop.Runner {
 			return func(context.Context, *hop.Stage, int) error { return nil }
 		}, hop.ErrUnverified},
 		{"no such ledger", func(context.CancelFunc) hop.Runner { return hop.Farandole("paper", 1) }, hop.ErrConfig},
-		{"illegal concurrency", func(context.CancelFunc) hop.Runner { return hop.Farandole(hop.KV, -1) }, nil},
+		{"illegal concurrency", func(context.CancelFunc) hop.Runner { return hop.Farandole(ledger.KV, -1) }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -109,7 +110,7 @@ func TestRun_refuses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := streams(t, used)
-			if _, err := hop.Run(t.Context(), connect(t), tt.cfg, hop.Farandole(hop.KV, 1)); !errors.Is(err, tt.want) {
+			if _, err := hop.Run(t.Context(), connect(t), tt.cfg, hop.Farandole(ledger.KV, 1)); !errors.Is(err, tt.want) {
 				t.Errorf("error %v, want %v", err, tt.want)
 			}
 			if after := streams(t, used); len(before) == 0 || len(after) != len(before) {
@@ -132,7 +133,7 @@ func TestRun_refuses_a_prefix_used_in_part(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if _, err := hop.Run(t.Context(), connect(t), hop.Config{Prefix: prefix}, hop.Farandole(hop.KV, 1)); !errors.Is(err, hop.ErrExists) && !errors.Is(err, bus.ErrTopology) {
+	if _, err := hop.Run(t.Context(), connect(t), hop.Config{Prefix: prefix}, hop.Farandole(ledger.KV, 1)); !errors.Is(err, hop.ErrExists) && !errors.Is(err, bus.ErrTopology) {
 		t.Errorf("error %v", err)
 	}
 	if left := streams(t, prefix); len(left) != 1 {

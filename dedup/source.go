@@ -1,0 +1,92 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// source is the stream that a store reads its marks from.
+type source struct {
+	bus    *bus.Bus
+	stream string
+	// name is what people call it, and none matches its absence.
+	name   string
+	none   error
+	clock  serverClock
+	opened atomic.Pointer[jetstream.Stream]
+}
+
+// tell makes the clock ask the stream's leader, which stamps what it stores.
+func (s *source) tell() {
+	s.clock.ask = func(ctx context.Context) (time.Time, error) {
+		stream, err := s.open(ctx)
+		if err != nil {
+			return time.Time{}, err
+		}
+		return stream.CachedInfo().TimeStamp, nil
+	}
+}
+
+func (s *source) now(ctx context.Context) (time.Time, error) { return s.clock.now(ctx) }
+
+// open asks for the stream's settings and state.
+func (s *source) open(ctx context.Context) (jetstream.Stream, error) {
+	stream, err := s.bus.JetStream().Stream(ctx, s.stream)
+	if err != nil {
+		return nil, s.fault(err)
+	}
+	s.opened.CompareAndSwap(nil, &stream)
+	return stream, nil
+}
+
+// last returns the latest message on a subject, nil if there is none. It may
+// lag behind.
+func (s *source) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	stream := s.opened.Load()
+	if stream == nil {
+		opened, err := s.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		stream = &opened
+	}
+	m, err := (*stream).GetLastMsgForSubject(ctx, subject)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, s.fault(err)
+	}
+	return m, nil
+}
+
+// fault gives an error of reading its sentinel.
+func (s *source) fault(err error) error {
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return s.absent()
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return fmt.Errorf("%w: %w", bus.ErrClosed, err)
+	}
+	return fmt.Errorf("%w: read %s: %w", bus.ErrUnavailable, s.name, err)
+}
+
+// missing gives a publish that met no stream this store's name for it.
+func (s *source) missing(err error) error {
+	if errors.Is(err, bus.ErrNoStream) {
+		return fmt.Errorf("%w: %w", s.absent(), err)
+	}
+	return err
+}
+
+func (s *source) absent() error {
+	return fmt.Errorf("%w %q does not exist: run `farandole topology apply`", s.none, s.name)
+}
