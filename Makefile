@@ -27,8 +27,8 @@ race: ## the tests with the race detector, in random order
 	go test -race -shuffle=on ./...
 
 .PHONY: e2e
-e2e: ## black-box tests, the long ones and those that need Docker included
-	FARANDOLE_REQUIRE=docker FARANDOLE_LONG=1 go test -count=1 -timeout=40m -v ./e2e
+e2e: ## black-box tests, the long ones and those that need Docker and Postgres included
+	FARANDOLE_REQUIRE=docker,postgres FARANDOLE_LONG=1 go test -count=1 -timeout=45m -v ./e2e
 
 .PHONY: bench
 bench: ## Farandole beside its peers, and whether the targets are met (BENCH="-quick", "-help")

@@ -45,6 +45,7 @@ type results struct {
 	Saga    []sagaFigure    `json:"saga,omitempty"`
 	Codec   []codecFigure   `json:"codec,omitempty"`
 	Memory  *memoryFigures  `json:"memory,omitempty"`
+	Outbox  []outboxFigures `json:"outbox,omitempty"`
 	Targets []verdict       `json:"targets"`
 }
 
@@ -85,6 +86,7 @@ func (b *bench) measure(ctx context.Context) error {
 		{"saga", b.saga},
 		{"codec", b.codecs},
 		{"memory", b.memory},
+		{"outbox", b.outbox},
 	} {
 		if !slices.Contains(b.only, section.name) {
 			continue

@@ -25,10 +25,13 @@ type options struct {
 	waiting   int    // events before the consumer whose memory is measured
 	handled   int    // by it
 	codec     string // how long one codec is run
+	inserts   int    // orders committed in a run
+	rows      int    // of the outbox that a relay drains
+	published int    // rows until the table is measured
 	quick     bool
 }
 
-var sectionNames = []string{"hop", "publish", "latency", "saga", "codec", "memory"}
+var sectionNames = []string{"hop", "publish", "latency", "saga", "codec", "memory", "outbox"}
 
 func parse(args []string, log io.Writer) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -48,10 +51,12 @@ func parse(args []string, log io.Writer) (options, error) {
 	o := options{
 		only: strings.Split(*only, ","), settings: strings.Split(*settings, ","), reps: *reps, json: *json,
 		hops: *n, publishes: 3 * *n, idle: 300, orders: 200, waiting: 1_000_000, handled: 2 * *n, codec: "1s",
+		inserts: *n / 8, rows: *n * 5 / 2, published: 1_000_000,
 	}
 	o.quick = *quick
 	if o.quick {
 		o.reps, o.hops, o.publishes, o.idle, o.orders, o.waiting, o.handled, o.codec = 1, 1000, 2000, 30, 20, 10_000, 2000, "20ms"
+		o.inserts, o.rows, o.published = 200, 2000, 3000
 	}
 	return o, o.validate(flags.Args())
 }

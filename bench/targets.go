@@ -58,6 +58,19 @@ func targets() []target {
 			}
 			return medianKB(r.Memory.ManyKB) / medianKB(r.Memory.FewKB), true
 		}},
+		{"outbox drain, SQLite / raw publish", 0.5, false, drains(nameSQLite)},
+		{"outbox drain, Postgres / raw publish", 0.6, false, drains(namePostgres)},
+		{"commit to stream p50, change data capture, ms", 20, true, func(r *results) (float64, bool) {
+			worst := -1.0
+			for _, f := range r.Outbox {
+				for _, l := range f.Latency {
+					if l.WokenBy == nameCDC {
+						worst = max(worst, l.P50/1000)
+					}
+				}
+			}
+			return worst, worst >= 0
+		}},
 	}
 }
 
@@ -67,6 +80,18 @@ func hops(settingA, nameA, settingB, nameB string) func(*results) (float64, bool
 		a, okA := r.hops(settingA, nameA)
 		b, okB := r.hops(settingB, nameB)
 		return a / b, okA && okB
+	}
+}
+
+// drains measures a relay beside publishing the same messages.
+func drains(database string) func(*results) (float64, bool) {
+	return func(r *results) (float64, bool) {
+		for _, f := range r.Outbox {
+			if f.Database == database {
+				return median(f.Drain.Relay) / median(f.Drain.Raw), true
+			}
+		}
+		return 0, false
 	}
 }
 

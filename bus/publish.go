@@ -41,40 +41,11 @@ type Pending struct {
 	err     error
 }
 
-// Seal gives a draft this bus's source, [Draft.ID] or a random id, and the
-// time. Errors match [ErrInvalidEvent] or [ErrInvalidType].
-func (b *Bus) Seal(d Draft) (Event, error) {
-	id := d.ID
-	if id == "" {
-		var err error
-		if id, err = newID(); err != nil {
-			return Event{}, err
-		}
-	}
-	return d.Seal(Identity{
-		ID:         id,
-		Source:     b.cfg.Source,
-		Time:       time.Now().UTC(),
-		TypePrefix: b.cfg.Names.TypePrefix,
-	})
-}
+// Seal is [Names.Seal] with this bus's names and source.
+func (b *Bus) Seal(d Draft) (Event, error) { return b.cfg.Names.Seal(d, b.cfg.Source) }
 
-// Message encodes e in binary mode for its subject, with the event key as its
-// message id. An event that cannot be published is refused here, before
-// anything reaches the connection: errors match [ErrInvalidType] or [ErrInvalidEvent].
-func (b *Bus) Message(e Event) (*nats.Msg, error) {
-	t, err := b.cfg.Names.TypeOf(e.Type())
-	if err != nil {
-		return nil, err
-	}
-	m, err := Encode(e)
-	if err != nil {
-		return nil, err
-	}
-	m.Subject = b.cfg.Names.EventSubject(t, PartitionKey(e))
-	m.Header.Set(nats.MsgIdHdr, string(EventKeyOf(e)))
-	return m, nil
-}
+// Message is [Names.Message] with this bus's names.
+func (b *Bus) Message(e Event) (*nats.Msg, error) { return b.cfg.Names.Message(e) }
 
 // Publish stores one event and returns where. After an error matching
 // [ErrUnavailable] the event may be stored or not; publishing it again is

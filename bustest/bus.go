@@ -13,7 +13,7 @@ import (
 	"github.com/farandole/farandole/bus"
 )
 
-const setupTimeout = 30 * time.Second
+const setupTimeout = 60 * time.Second
 
 // NewBus returns a bus on the shared server. It has its own random prefix, so
 // that parallel tests do not see each other, and its topology is provisioned.

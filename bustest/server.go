@@ -115,13 +115,8 @@ func StartServer(tb testing.TB, cfg ServerConfig) *TestServer {
 	if cfg.StoreDir == "" {
 		cfg.StoreDir = tb.TempDir()
 	}
-	ports, err := embedded.FreePorts(localhost, 1)
-	if err != nil {
-		tb.Fatalf("bustest: %v", err)
-	}
 	s := &TestServer{cfg: embedded.Config{
 		Host:       localhost,
-		Port:       ports[0],
 		StoreDir:   cfg.StoreDir,
 		SyncAlways: cfg.SyncAlways,
 		Tune:       cfg.Tune,

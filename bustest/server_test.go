@@ -13,6 +13,9 @@ import (
 
 func TestMain(m *testing.M) { bustest.Main(m) }
 
+// soon is how long a test waits for what has to happen, on a slow machine.
+const soon = 60 * time.Second
+
 var pinged = bus.Define[string]("test.pinged.v1")
 
 func publish(t *testing.T, b *bus.Bus) bus.Receipt {
@@ -67,9 +70,9 @@ func TestAServerOfItsOwnKeepsDataAndAddressAcrossARestart(t *testing.T) {
 	if _, err := s.InProcessConn(); err == nil {
 		t.Error("a stopped server accepts connections")
 	}
-	bustest.Eventually(t, 5*time.Second, func() bool { return errors.Is(b.Health(), bus.ErrUnavailable) })
+	bustest.Eventually(t, soon, func() bool { return errors.Is(b.Health(), bus.ErrUnavailable) })
 	s.Restart(t)
-	bustest.Eventually(t, 10*time.Second, b.Health)
+	bustest.Eventually(t, soon, b.Health)
 	if r := publish(t, b); r.Sequence != 2 {
 		t.Errorf("data is lost: %+v", r)
 	}
@@ -80,6 +83,6 @@ func TestReloadChangesOptionsOfTheRunningServer(t *testing.T) {
 	s := bustest.StartServer(t, bustest.ServerConfig{})
 	b := bustest.Connect(t, bus.Config{URL: s.URL()})
 	s.Reload(t, func(o *server.Options) { o.Authorization = "token" })
-	bustest.Eventually(t, 5*time.Second, func() bool { return b.Health() != nil })
+	bustest.Eventually(t, soon, func() bool { return b.Health() != nil })
 	bustest.Connect(t, bus.Config{URL: s.URL(), Token: "token"})
 }

@@ -22,7 +22,7 @@ type Config struct {
 	// Concurrency is how many handlers run at once (the bulkhead). Defaults to 64.
 	Concurrency int
 	// InFlight is how many events this process holds between delivery and
-	// acknowledgement, at least Concurrency. Defaults to 1,024.
+	// acknowledgement, at least Concurrency, and 2 with From. Defaults to 1,024.
 	InFlight int
 	// MaxAckPending is how many deliveries the server allows to be
 	// unacknowledged over all replicas, short retries included. Defaults to 4,096.
@@ -139,6 +139,9 @@ func (c Config) validate() error {
 	}
 	if c.From != nil && (c.From.Stream == "" || len(c.From.Subjects) == 0) {
 		bad("From needs a stream and at least one subject")
+	}
+	if c.From != nil && c.InFlight < 2 {
+		bad("InFlight %d: want at least 2 with From, one is for what comes back from the dead letters", c.InFlight)
 	}
 	return errors.Join(append(errs, c.Retry.validate()...)...)
 }

@@ -121,7 +121,7 @@ func (c *Consumer) drain(cancel context.CancelCauseFunc) error {
 		close(idle)
 	}()
 	flush := func() error {
-		if err := c.bus.Conn().FlushTimeout(time.Second); err != nil && !c.bus.Conn().IsClosed() {
+		if err := c.bus.Conn().FlushTimeout(flushTimeout); err != nil && !c.bus.Conn().IsClosed() {
 			return fmt.Errorf("consumer: %s: flush: %w", c.cfg.Name, err)
 		}
 		return nil
@@ -140,9 +140,13 @@ func (c *Consumer) drain(cancel context.CancelCauseFunc) error {
 	}
 }
 
-// cancelGrace is how long a cancelled handler has to return before Run gives
-// up waiting for it.
-const cancelGrace = 5 * time.Second
+const (
+	// cancelGrace is how long a cancelled handler has to return before Run
+	// gives up waiting for it.
+	cancelGrace = 5 * time.Second
+	// flushTimeout is how long the server has to take the last acknowledgements.
+	flushTimeout = 5 * time.Second
+)
 
 // Health returns nil while the consumer makes progress, else an error matching
 // [ErrUnhealthy] that joins what is wrong. It turns nil again by itself.

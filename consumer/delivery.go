@@ -41,7 +41,8 @@ type delivery struct {
 	// nak's delay by a whole ack wait.
 	settled bool
 
-	beat time.Time // last heartbeat; belongs to flight
+	beat    time.Time // last heartbeat; belongs to flight
+	beating bool      // it is under way; likewise
 }
 
 // newDelivery reads where the message is stored from its reply subject. own

@@ -43,7 +43,7 @@ func parkingPoints(g *gap) map[string]parkingPoint {
 // there is one letter, and the event is parked.
 func TestGap_parking(t *testing.T) {
 	t.Parallel()
-	eachLedger(t, true, func(t *testing.T, g *gap, claims int) {
+	eachStreamLedger(t, true, func(t *testing.T, g *gap, claims int) {
 		t.Helper()
 		for name := range parkingPoints(g) {
 			t.Run(name, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestGap_parking(t *testing.T) {
 // rerun succeeds: the letter of the lost failure is left, and a replay clears it away.
 func TestGap_letter_stored_then_succeeds(t *testing.T) {
 	t.Parallel()
-	eachLedger(t, true, func(t *testing.T, g *gap, _ int) {
+	eachStreamLedger(t, true, func(t *testing.T, g *gap, _ int) {
 		t.Helper()
 		g.cfg.Retry.MaxAttempts = 1
 		g.cutting(g.handler(func() {}), nil, parkingPoints(g)["before the mark"].sent, nil)
@@ -92,7 +92,7 @@ func TestGap_letter_stored_then_succeeds(t *testing.T) {
 // In the end the event has taken effect once, and nothing waits any more.
 func TestGap_deferring(t *testing.T) {
 	t.Parallel()
-	eachLedger(t, false, func(t *testing.T, g *gap, claims int) {
+	eachStreamLedger(t, false, func(t *testing.T, g *gap, claims int) {
 		t.Helper()
 		stored, alone := func(frame []byte) bool { return holds(frame, `"batch":"`) }, 0
 		if _, ok := g.open(g.bus).(*dedup.KV); ok {

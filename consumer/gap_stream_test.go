@@ -161,7 +161,7 @@ func (w *whole) wantParts(n int) {
 // everything is there then or nothing; in the end everything is, once.
 func TestGap_completing(t *testing.T) {
 	t.Parallel()
-	eachLedger(t, false, func(t *testing.T, g *gap, _ int) {
+	eachStreamLedger(t, false, func(t *testing.T, g *gap, _ int) {
 		t.Helper()
 		for n := range newWhole(t, g).size() + 1 {
 			t.Run(fmt.Sprint("message ", n+1), func(t *testing.T) {
@@ -211,7 +211,7 @@ func (w *whole) answersClaim(frame []byte) bool {
 // breaks, and it goes on by itself.
 func TestOutage_completing(t *testing.T) {
 	t.Parallel()
-	eachLedger(t, false, func(t *testing.T, g *gap, _ int) {
+	eachStreamLedger(t, false, func(t *testing.T, g *gap, _ int) {
 		t.Helper()
 		for n := range newWhole(t, g).size() + 1 {
 			t.Run(fmt.Sprint("message ", n+1), func(t *testing.T) {

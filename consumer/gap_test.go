@@ -17,7 +17,8 @@ import (
 
 // The tests of this file prove the crash-gap table of DESIGN.md, one a gap: a
 // process dies between two steps, and a fresh one finishes; with each ledger.
-// Deaths in the middle of what a ledger sends are in gap_stream_test.go.
+// Deaths in the middle of what a ledger sends are in gap_stream_test.go and
+// sql_gap_test.go.
 
 var errCrashed = errors.New("the process is dead")
 
@@ -87,6 +88,16 @@ func newGap(t *testing.T, fails bool) *gap {
 // are counted of a process that dies with an event delivered for the first time:
 // one, but none where no claim was written.
 func eachLedger(t *testing.T, fails bool, test func(t *testing.T, g *gap, claims int)) {
+	t.Helper()
+	eachStreamLedger(t, fails, test)
+	eachSQL(t, func(t *testing.T, kind kind, claims int) {
+		t.Helper()
+		test(t, newGapOf(t, kind, fails), claims)
+	})
+}
+
+// eachStreamLedger runs it with those ledgers whose marks are in streams.
+func eachStreamLedger(t *testing.T, fails bool, test func(t *testing.T, g *gap, claims int)) {
 	t.Helper()
 	for name, l := range map[string]struct {
 		kind   kind

@@ -59,7 +59,19 @@ func NewRegistry() *Registry { return &Registry{handlers: map[bus.Type]handler{}
 // one type and an illegal type are reported by [New], so that a service's
 // registrations need no error handling of their own.
 func Handle[T any](r *Registry, d bus.Definition[T], h Handler[T]) {
-	t := d.Type()
+	HandleEvent(r, d.Type(), func(ctx context.Context, e bus.Event) (Step, error) {
+		data, err := d.Decode(e)
+		if err != nil {
+			return Step{}, &outcomeError{outcome: undecodable, err: err}
+		}
+		return h(ctx, e, data)
+	})
+}
+
+// HandleEvent registers h for an event type like [Handle], but leaves the
+// event's data to h, whatever they are: for handlers that pass events on
+// rather than react to what they say.
+func HandleEvent(r *Registry, t bus.Type, h func(ctx context.Context, e bus.Event) (Step, error)) {
 	if err := t.Validate(); err != nil {
 		r.errs = append(r.errs, err)
 		return
@@ -69,13 +81,7 @@ func Handle[T any](r *Registry, d bus.Definition[T], h Handler[T]) {
 		return
 	}
 	r.types = append(r.types, t)
-	r.handlers[t] = func(ctx context.Context, e bus.Event) (Step, error) {
-		data, err := d.Decode(e)
-		if err != nil {
-			return Step{}, &outcomeError{outcome: undecodable, err: err}
-		}
-		return h(ctx, e, data)
-	}
+	r.handlers[t] = h
 }
 
 // Types returns the registered event types in the order of registration.

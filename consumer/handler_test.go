@@ -95,3 +95,22 @@ func TestInvokeRefusesWhatTheHandlerCannotTake(t *testing.T) {
 		t.Errorf("a type without a handler gives %v, want ErrConfig", err)
 	}
 }
+
+func TestHandleEventLeavesTheDataAlone(t *testing.T) {
+	t.Parallel()
+	r := NewRegistry()
+	var got string
+	HandleEvent(r, testPlaced.Type(), func(_ context.Context, e bus.Event) (Step, error) {
+		got = string(e.Data())
+		return Step{}, nil
+	})
+	for _, data := range []string{`"seven"`, "no JSON\x00\xff", ""} {
+		if _, err := r.Invoke(t.Context(), bus.Names{}, sealed(t, "order.placed.v1", data)); err != nil || got != data {
+			t.Errorf("Invoke = data %q, %v; want %q", got, err, data)
+		}
+	}
+	Handle(r, testPlaced, nothing[int])
+	if err := r.validate(); !errors.Is(err, ErrConfig) {
+		t.Errorf("validate = %v, want it to tell the second handler", err)
+	}
+}

@@ -19,7 +19,7 @@ import (
 )
 
 // soon is how long a test waits for what has to happen, on a slow machine.
-const soon = 20 * time.Second
+const soon = 60 * time.Second
 
 type orderData struct {
 	Amount int64 `json:"amount"`
@@ -176,8 +176,13 @@ func (p *process) stop() error {
 }
 
 // crash cuts the process's connection: whatever it does from now on, nothing
-// of it reaches the server.
-func (p *process) crash() { p.bus.Conn().Close() }
+// of it reaches the server, nor the database if it has one.
+func (p *process) crash() {
+	if l, ok := p.ledger.(*sqlLedger); ok {
+		l.crash()
+	}
+	p.bus.Conn().Close()
+}
 
 // draft is an order of its own key.
 func draft(id string) bus.Draft {
@@ -244,7 +249,9 @@ func (s *system) durable(name bus.Consumer) (*jetstream.ConsumerInfo, error) {
 	return c.CachedInfo(), nil
 }
 
-// settled waits until the consumer has settled everything there is.
+// settled waits until the consumer has settled everything there is. That is
+// something: a durable that was just made says that nothing is pending before it
+// has counted.
 func (s *system) settled(name bus.Consumer) {
 	s.tb.Helper()
 	bustest.Eventually(s.tb, soon, func() error {
@@ -252,8 +259,11 @@ func (s *system) settled(name bus.Consumer) {
 		if err != nil {
 			return err
 		}
-		if info.NumPending > 0 || info.NumAckPending > 0 {
+		if info.NumPending > 0 || info.NumAckPending > 0 || info.Delivered.Consumer == 0 {
 			return fmt.Errorf("%s: %d not delivered, %d not acknowledged", name, info.NumPending, info.NumAckPending)
+		}
+		if l, ok := s.open(s.bus).(*sqlLedger); ok {
+			return l.drained(s.tb.Context())
 		}
 		return nil
 	})
@@ -288,7 +298,7 @@ func (s *system) messages(stream, subject string) []jetstream.Msg {
 	if info.NumPending == 0 {
 		return nil
 	}
-	batch, err := c.Fetch(int(info.NumPending), jetstream.FetchMaxWait(5*time.Second))
+	batch, err := c.Fetch(int(info.NumPending), jetstream.FetchMaxWait(soon))
 	if err != nil {
 		s.tb.Fatal(err)
 	}

@@ -58,17 +58,26 @@ func (f *flight) size() int {
 	return len(f.held)
 }
 
-// due lists the deliveries whose last heartbeat is older than age.
+// due lists the deliveries whose last heartbeat is older than age, but for those
+// whose last one is still under way: on a machine that cannot keep up, more of
+// them would only stand in the way of the work. Each ends with [flight.beaten].
 func (f *flight) due(now time.Time, age time.Duration) (ds []*delivery) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for d := range f.held {
-		if now.Sub(d.beat) >= age {
-			d.beat = now
+		if !d.beating && now.Sub(d.beat) >= age {
+			d.beat, d.beating = now, true
 			ds = append(ds, d)
 		}
 	}
 	return ds
+}
+
+// beaten ends a heartbeat.
+func (f *flight) beaten(d *delivery) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d.beating = false
 }
 
 // heartbeat runs until ctx ends and returns after its last renewals have.
@@ -84,13 +93,34 @@ func (c *Consumer) heartbeat(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			for _, d := range c.flight.due(now, period) {
-				// Each in its own goroutine: one slow renewal must not cost the others their lease.
-				renewals.Go(func() { c.renew(ctx, d, now) })
+				if d.linger() {
+					c.flight.beaten(d)
+					continue
+				}
+				// Each in its own goroutine: one slow ledger call must not cost the others their lease.
+				renewals.Go(func() {
+					c.renew(ctx, d, now)
+					c.flight.beaten(d)
+				})
 			}
 			c.lanes.sweep(now)
 			c.watchRetries()
 		}
 	}
+}
+
+// linger extends the AckWait of a delivery whose handler does not run, and
+// reports false if it does: then the ledger has to know as well.
+func (d *delivery) linger() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.claim != nil {
+		return false
+	}
+	if !d.settled {
+		_ = d.inProgress() //nolint:errcheck // without a connection there is nobody to tell
+	}
+	return true
 }
 
 // renew extends AckWait and lease together; if either fails the handler is

@@ -91,14 +91,14 @@ func TestHeartbeatKeepsALongHandlerAlive(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	cfg := config()
-	cfg.Lease, cfg.HandlerTimeout = time.Second, time.Second
+	cfg.Lease, cfg.HandlerTimeout = 3*time.Second, 3*time.Second
 	cfg.Concurrency = 1 // so that the follower waits longer than a lease
 	var runs tally
 	r := handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
 		runs.add(e.ID())
 		select {
 		case <-ctx.Done():
-		case <-time.After(800 * time.Millisecond):
+		case <-time.After(2500 * time.Millisecond):
 		}
 		return consumer.Step{}, ctx.Err()
 	})

@@ -116,9 +116,10 @@ func (c *Consumer) pull(ctx, work context.Context, s source) {
 	part := "pull " + s.stream
 	reconnected := c.bus.Conn().StatusChanged(nats.CONNECTED)
 	defer c.bus.Conn().RemoveStatusListener(reconnected)
+	freed := c.budget.watch()
 	for ctx.Err() == nil {
 		c.health.clear(part)
-		err := c.pullBound(ctx, work, s, reconnected)
+		err := c.pullBound(ctx, work, s, reconnected, freed)
 		for err != nil && ctx.Err() == nil { // the durable is gone, or its stream
 			c.health.set(part, err)
 			c.log.Error().Err(err).Str("stream", s.stream).Msg("not consuming, will bind again")
@@ -133,7 +134,7 @@ func (c *Consumer) pull(ctx, work context.Context, s source) {
 
 // pullBound pulls from the durable until ctx ends (nil) or the durable does
 // not answer any more.
-func (c *Consumer) pullBound(ctx, work context.Context, s source, reconnected <-chan nats.Status) error {
+func (c *Consumer) pullBound(ctx, work context.Context, s source, reconnected <-chan nats.Status, freed <-chan struct{}) error {
 	nc := c.bus.Conn()
 	p := &puller{statuses: make(chan *nats.Msg, 64)}
 	inbox := nc.NewInbox()
@@ -179,7 +180,7 @@ func (c *Consumer) pullBound(ctx, work context.Context, s source, reconnected <-
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.budget.freed:
+		case <-freed:
 		case <-reconnected:
 			p.forget(c.budget) // the server forgot the pulls with the connection
 		case <-tick.C:

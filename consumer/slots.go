@@ -40,10 +40,20 @@ func (s *slot) release() { s.once.Do(func() { <-s.of.free }) }
 type budget struct {
 	mu    sync.Mutex
 	free  int
-	freed chan struct{} // signals that something became free
+	freed []chan struct{} // one for each who watches
 }
 
-func newBudget(n int) *budget { return &budget{free: n, freed: make(chan struct{}, 1)} }
+func newBudget(n int) *budget { return &budget{free: n} }
+
+// watch returns what signals that something became free, to one who waits: of
+// two at one channel, one would miss what the other has heard.
+func (b *budget) watch() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	freed := make(chan struct{}, 1)
+	b.freed = append(b.freed, freed)
+	return freed
+}
 
 // reserve takes up to most places, none if fewer than least are free.
 func (b *budget) reserve(least, most int) int {
@@ -69,10 +79,12 @@ func (b *budget) release(n int) {
 		return
 	}
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.free += n
-	b.mu.Unlock()
-	select {
-	case b.freed <- struct{}{}:
-	default:
+	for _, freed := range b.freed {
+		select {
+		case freed <- struct{}{}:
+		default:
+		}
 	}
 }

@@ -60,6 +60,7 @@ func TestSlotsLetNothingStartOnceStopped(t *testing.T) {
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	b := newBudget(10)
+	watchers := []<-chan struct{}{b.watch(), b.watch()}
 	for _, tt := range []struct{ least, most, want int }{
 		{1, 4, 4},
 		{7, 20, 0}, // six are left
@@ -77,10 +78,12 @@ func TestBudget(t *testing.T) {
 		t.Errorf("reserve = %d while overdrawn, want 0", got)
 	}
 	b.release(10)
-	select {
-	case <-b.freed:
-	default:
-		t.Error("release does not signal")
+	for _, freed := range watchers {
+		select {
+		case <-freed:
+		default:
+			t.Error("release does not signal to all")
+		}
 	}
 	if b.free != 10 {
 		t.Errorf("free = %d after everything came back, want 10", b.free)

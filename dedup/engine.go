@@ -26,6 +26,8 @@ type engine struct {
 	// claimless says that an event delivered for the first time runs without a
 	// claim: the store fences its one write by the mark that is not there yet.
 	claimless bool
+	// atomic says that the store makes out and a done mark durable together.
+	atomic bool
 
 	worker string // random: tells this ledger's claims from all others
 	serial atomic.Uint64

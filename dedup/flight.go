@@ -16,11 +16,7 @@ import (
 )
 
 // flight is a batch under way, to the end of each of its steps.
-type flight struct {
-	*group
-	// broken are the documents whose change failed in this flight.
-	broken map[string]bool
-}
+type flight struct{ *group }
 
 const (
 	// dropTries is how often a batch is sent that the server drops: while a
@@ -47,7 +43,7 @@ func (f *flight) commit(ctx context.Context, steps []*step) {
 	case errors.As(err, &misfit):
 		f.failAt(steps, documents, misfit)
 		f.commit(ctx, steps)
-	case errors.Is(err, bus.ErrConflict) && f.overtaken(ctx, steps):
+	case faultOfOthers(err) && f.overtaken(ctx, steps):
 		f.commit(ctx, steps)
 	case !faultOfOne(err):
 		for _, s := range steps {
@@ -70,7 +66,7 @@ func (f *flight) commit(ctx context.Context, steps []*step) {
 // that failed.
 func (f *flight) standing(steps []*step) []*step {
 	return slices.DeleteFunc(slices.Clone(steps), func(s *step) bool {
-		if !s.ended && s.writes(f.broken) {
+		if !s.ended && f.broken(s) {
 			f.end(s, fmt.Errorf("%w: a change before it failed", ErrStale))
 		}
 		return s.ended
@@ -79,12 +75,19 @@ func (f *flight) standing(steps []*step) []*step {
 
 func (f *flight) end(s *step, err error) {
 	s.ended = true
-	f.fail(s, f.broken, err)
+	f.fail(s, err)
+}
+
+// faultOfOthers says whether an error can be because others have taken a step
+// already. Within the stream's duplicate window the server then meets the
+// message ids of what they emitted before it looks at the mark.
+func faultOfOthers(err error) bool {
+	return errors.Is(err, bus.ErrConflict) || errors.Is(err, bus.ErrDuplicate)
 }
 
 // faultOfOne says whether a single message can be the reason for an error.
 func faultOfOne(err error) bool {
-	return errors.Is(err, bus.ErrConflict) || errors.Is(err, bus.ErrDuplicate) ||
+	return faultOfOthers(err) ||
 		errors.Is(err, bus.ErrRefused) || errors.Is(err, bus.ErrTooLarge) || errors.Is(err, bus.ErrIncomplete)
 }
 
@@ -170,11 +173,7 @@ func (f *flight) overtaken(ctx context.Context, steps []*step) bool {
 			f.end(s, fmt.Errorf("%w: %s", errConflict, s.mark.Subject))
 		}
 	}
-	for subject, base := range bases {
-		if last[subject] > base {
-			f.broken[subject] = true
-		}
-	}
+	f.breakOff(steps, func(subject string) bool { return last[subject] > bases[subject] })
 	return len(f.standing(steps)) < len(steps)
 }
 
@@ -182,7 +181,7 @@ func (f *flight) overtaken(ctx context.Context, steps []*step) bool {
 func (f *flight) failAt(steps []*step, documents []string, misfit *bus.BatchError) {
 	i := misfit.Index - len(documents)
 	for _, s := range slices.Backward(steps) { // of a document the last change is sent
-		if i < 0 && s.writes(map[string]bool{documents[misfit.Index]: true}) {
+		if i < 0 && s.changes(documents[misfit.Index]) {
 			f.end(s, misfit.Err)
 			return
 		}

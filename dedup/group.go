@@ -124,8 +124,14 @@ func (s *step) subjects(yield func(subject string) bool) {
 
 func (s *step) messages() int { return 1 + len(s.out) + len(s.docs) }
 
-func (s *step) writes(subjects map[string]bool) bool {
-	return len(subjects) > 0 && slices.ContainsFunc(s.docs, func(c *change) bool { return subjects[c.subject] })
+func (s *step) changes(subject string) bool {
+	return slices.ContainsFunc(s.docs, func(c *change) bool { return c.subject == subject })
+}
+
+// broken reports whether the step builds on a change that failed. The caller
+// holds the group's mu.
+func (s *step) broken() bool {
+	return slices.ContainsFunc(s.docs, func(c *change) bool { return c.tip.broken })
 }
 
 // commit makes a step durable and returns the revision of its mark. Errors
@@ -195,7 +201,7 @@ func (g *group) fly() {
 		if len(steps) == 0 {
 			return
 		}
-		f := flight{group: g, broken: map[string]bool{}}
+		f := flight{g}
 		f.commit(context.Background(), steps)
 	}
 }
@@ -272,17 +278,36 @@ func (g *group) landed(steps []*step, documents []string, first uint64) {
 	}
 }
 
-// fail ends a step of a flight, and with it whatever builds on what it would
-// have written: that is stale.
-func (g *group) fail(s *step, broken map[string]bool, err error) {
+// broken reports whether a step builds on a change that failed.
+func (g *group) broken(s *step) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return s.broken()
+}
+
+// breakOff says of documents that the steps change that others have changed them.
+func (g *group) breakOff(steps []*step, moved func(subject string) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range steps {
+		for _, c := range s.docs {
+			c.tip.broken = c.tip.broken || moved(c.subject)
+		}
+	}
+}
+
+// fail ends a step of a flight, and with it whatever waits that builds on what
+// it would have written: that is stale. A step that begins anew, as a second try
+// does, builds on something else.
+func (g *group) fail(s *step, err error) {
 	g.mu.Lock()
 	fallen := []*step{s}
-	g.abandon(s, broken)
+	g.abandon(s)
 	g.queue = slices.DeleteFunc(g.queue, func(q *step) bool {
-		if !q.writes(broken) {
+		if !q.broken() {
 			return false
 		}
-		g.abandon(q, broken)
+		g.abandon(q)
 		fallen = append(fallen, q)
 		return true
 	})
@@ -294,9 +319,8 @@ func (g *group) fail(s *step, broken map[string]bool, err error) {
 }
 
 // abandon takes the changes of a step back. The caller holds g.mu.
-func (g *group) abandon(s *step, broken map[string]bool) {
+func (g *group) abandon(s *step) {
 	for _, c := range s.docs {
-		broken[c.subject] = true
 		c.tip.broken = true
 		if c.tip.open--; c.tip.open == 0 {
 			delete(g.tips, c.subject)

@@ -15,7 +15,7 @@ import (
 func TestKV_outage(t *testing.T) {
 	t.Parallel()
 	server := bustest.StartServer(t, bustest.ServerConfig{})
-	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: server.URL(), PublishTimeout: time.Second}), bus.TopologyConfig{})
+	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: server.URL(), PublishTimeout: 3 * time.Second}), bus.TopologyConfig{})
 	l, held, fresh := newKV(t, b, dedup.Config{}), bus.KeyOf("/shop", "held"), bus.KeyOf("/shop", "fresh")
 	c, err := l.Claim(t.Context(), claimOf(held))
 	if err != nil {
@@ -38,7 +38,7 @@ func TestKV_outage(t *testing.T) {
 	server.Restart(t)
 
 	for _, k := range []bus.EventKey{held, fresh} {
-		bustest.Eventually(t, 20*time.Second, func() error {
+		bustest.Eventually(t, soon, func() error {
 			again, err := l.Claim(t.Context(), claimOf(k))
 			switch {
 			case err != nil:

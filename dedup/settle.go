@@ -96,8 +96,12 @@ func (e *engine) settle(ctx context.Context, c *Claim, verb string, next record,
 
 // surface lets a worker find out that it was overtaken before it emits: one
 // that was stalled (a stopped process, a long pause), and one without a claim
-// whose letter no batch can hold back.
+// whose letter no batch can hold back. What is stored together with its mark
+// finds out by itself.
 func (e *engine) surface(ctx context.Context, c *Claim, next record, out []*nats.Msg) error {
+	if e.atomic && next.State == stateDone {
+		return nil
+	}
 	stalled := e.clock().Sub(c.renewed) > c.record.lease()*2/3
 	if c.revision == 0 {
 		stalled = next.State == stateParked

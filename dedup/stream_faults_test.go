@@ -19,13 +19,13 @@ import (
 	"github.com/farandole/farandole/internal/wiretap"
 )
 
-const soon = 20 * time.Second
+const soon = 60 * time.Second
 
 // tapped is a ledger on a connection of its own, which hooks judge.
 func tapped(t *testing.T, b *bus.Bus, sent, received wiretap.Hook) *dedup.Stream {
 	t.Helper()
 	tap := wiretap.New(bustest.Server(t), sent, received)
-	own := bustest.Connect(t, bus.Config{InProcess: tap, Names: b.Names(), PublishTimeout: 500 * time.Millisecond})
+	own := bustest.Connect(t, bus.Config{InProcess: tap, Names: b.Names(), PublishTimeout: 5 * time.Second})
 	return newStream(t, own, dedup.StreamConfig{})
 }
 
@@ -290,7 +290,7 @@ func TestStreamFaults_half_sent(t *testing.T) {
 func TestStreamFaults_no_room_for_batches(t *testing.T) {
 	t.Parallel()
 	srv := bustest.StartServer(t, bustest.ServerConfig{Tune: func(o *server.Options) {
-		o.JetStreamLimits.MaxBatchInflightPerStream, o.JetStreamLimits.MaxBatchTimeout = 2, 2*time.Second
+		o.JetStreamLimits.MaxBatchInflightPerStream, o.JetStreamLimits.MaxBatchTimeout = 2, 10*time.Second
 	}})
 	b := bustest.Connect(t, bus.Config{URL: srv.URL(), Names: bus.Names{Prefix: bustest.Prefix()}})
 	bustest.Provision(t, b, bus.TopologyConfig{})

@@ -233,6 +233,47 @@ func all(n int, call func(i int) error) []error {
 	return errs
 }
 
+// A process that is handed events which others have just handled, as after a
+// reset of its durable, finds out about all of them at once. The server refuses
+// each of its batches for the message ids in it; were they told apart by
+// halving batches, a mark would be sent once for each size.
+func TestB33_stream_steps_taken_within_the_duplicate_window(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	mine, theirs := newStream(t, b, dedup.StreamConfig{}), newStream(t, b, dedup.StreamConfig{})
+	const n = 128
+	complete := func(l *dedup.Stream) []error {
+		return all(n, func(i int) error {
+			c, err := l.Claim(t.Context(), handed(bus.KeyOf("/shop", fmt.Sprint(i))))
+			if err != nil {
+				return err
+			}
+			return l.Complete(t.Context(), c, []*nats.Msg{event(b, fmt.Sprint(i))})
+		})
+	}
+	if err := errors.Join(complete(theirs)...); err != nil {
+		t.Fatal(err)
+	}
+	marks, err := b.Conn().SubscribeSync(b.Names().Root("ledger.>"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range complete(mine) {
+		if !errors.Is(err, dedup.ErrSettled) {
+			t.Errorf("step %d: got %v, want ErrSettled", i, err)
+		}
+	}
+	if err := b.Conn().Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if sent, _, err := marks.Pending(); err != nil || sent < n || sent > 2*n {
+		t.Errorf("%d marks were sent for %d steps, %v; want each about once", sent, n, err)
+	}
+	if got := len(subjects(t, b, "events.>")); got != n {
+		t.Errorf("%d events stored, want %d", got, n)
+	}
+}
+
 // An event that is in the stream already, from before the ledger was changed,
 // does not keep its step from being committed, nor its neighbours.
 func TestStream_known_message_id(t *testing.T) {

@@ -13,7 +13,11 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/internal/require"
 )
+
+// servers are the services that stay up.
+var servers = []string{"nats", "postgres", "gateway", "payment", "inventory", "order"}
 
 // deployment is docker-compose.yml, running under a name and ports of its own.
 type deployment struct {
@@ -61,7 +65,7 @@ func newDeployment(t *testing.T) *deployment {
 	})
 	d.compose("build", "topology") // one image for all
 	d.compose("up", "--detach")
-	d.awaitHealthy("nats", "gateway", "payment", "inventory", "order")
+	d.awaitHealthy(servers...)
 	return d
 }
 
@@ -103,6 +107,12 @@ func (d *deployment) inside(script string) string {
 	return d.compose("exec", "-T", "nats", "sh", "-c", script)
 }
 
+// query asks order's database.
+func (d *deployment) query(sql string) string {
+	d.t.Helper()
+	return strings.TrimSpace(d.compose("exec", "-T", "postgres", "psql", "-U", "farandole", "-v", "ON_ERROR_STOP=1", "-tAc", sql))
+}
+
 // container returns the id of a service's container.
 func (d *deployment) container(service string) string {
 	d.t.Helper()
@@ -135,7 +145,7 @@ func docker(ctx context.Context, args ...string) (string, error) {
 // The quick start as a user has it: docker-compose.yml as it is. One system
 // serves all that follows, for starting it is what takes long.
 func TestCompose(t *testing.T) {
-	if !long() && os.Getenv("FARANDOLE_REQUIRE") == "" {
+	if !long() && !require.Listed(require.Docker) {
 		t.Skip("builds images, for minutes: FARANDOLE_LONG=1 runs it")
 	}
 	t.Parallel()
@@ -145,11 +155,29 @@ func TestCompose(t *testing.T) {
 		d.awaitStatus(t, confirmed, d.mustPlace(t, "first", "ada"))
 		d.awaitStatus(t, cancelled, d.mustPlace(t, "declined", "decline-bob"))
 	})
+	t.Run("orders are in Postgres", d.ordersInPostgres)
 	t.Run("TestB105_nats_syncs_every_write", d.syncsEveryWrite)
 	t.Run("hardened", d.hardened)
 	t.Run("dead letter", d.deadLetter)
 	t.Run("kill payment", d.killPayment)
+	t.Run("kill Postgres", d.killPostgres)
 	t.Run("restart", d.restart)
+}
+
+// Order keeps its orders in the database, on its volume, which syncs every commit.
+func (d *deployment) ordersInPostgres(t *testing.T) {
+	id := d.mustPlace(t, "first", "ada")
+	if got := d.query(fmt.Sprintf("SELECT status FROM orders WHERE order_id = '%s'", id)); got != confirmed {
+		t.Errorf("order %s is %q in the database, want %s", id, got, confirmed)
+	}
+	if got := d.query("SELECT current_setting('fsync') || current_setting('synchronous_commit')"); got != "onon" {
+		t.Errorf("fsync and synchronous_commit are %s, want both on", got)
+	}
+	dir := d.query("SELECT current_setting('data_directory')")
+	mounts, err := docker(t.Context(), "inspect", "--format", "{{range .Mounts}}{{.Name}}:{{.Destination}} {{end}}", d.container("postgres"))
+	if err != nil || !strings.Contains(mounts, "_postgres:"+dir+" ") {
+		t.Errorf("the database %s is not on the volume: %s, %v", dir, mounts, err)
+	}
 }
 
 // What NATS has acknowledged is on the disk: the running server says so.
@@ -174,16 +202,19 @@ func (d *deployment) syncsEveryWrite(t *testing.T) {
 	}
 }
 
-// No container of ours can write to its root file system or is root, and only
-// order and payment can be reached, from this machine.
+// No container of ours, nor Postgres's, can write to its root file system or is
+// root, and only order and payment can be reached, from this machine.
 func (d *deployment) hardened(t *testing.T) {
-	for _, service := range []string{"order", "payment", "inventory", "gateway"} {
+	for _, service := range []string{"order", "payment", "inventory", "gateway", "postgres"} {
 		out, err := docker(t.Context(), "inspect", "--format",
 			"{{.HostConfig.ReadonlyRootfs}} {{.Config.User}} {{range $p, $b := .HostConfig.PortBindings}}{{range $b}}{{.HostIp}}{{end}}{{end}}",
 			d.container(service))
 		want := "true 65532:65532"
-		if service == "order" || service == "payment" {
+		switch service {
+		case "order", "payment":
 			want += " 127.0.0.1"
+		case "postgres":
+			want = "true 70:70"
 		}
 		if err != nil || strings.TrimSpace(out) != want {
 			t.Errorf("%s: %q, %v; want %q", service, out, err, want)
@@ -233,13 +264,41 @@ func (d *deployment) killPayment(t *testing.T) {
 	d.awaitStatus(t, confirmed, ids...)
 }
 
+// Postgres is killed in the middle of orders: each is taken and stored once.
+func (d *deployment) killPostgres(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	stored := d.query("SELECT count(*) FROM orders")
+	c := newCustomers(ctx, d.shop, 4, "ada")
+	postgres := d.container("postgres")
+	const orders = 50
+	for i := range orders {
+		if i == orders/2 {
+			for _, args := range [][]string{{"kill", "--signal", "KILL", postgres}, {"start", postgres}} {
+				if _, err := docker(ctx, args...); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		c.keys <- fmt.Sprintf("kill-postgres-%d", i)
+	}
+	d.awaitStatus(t, confirmed, c.done(t)...)
+	if got, want := d.query("SELECT count(*) FROM orders"), d.query(fmt.Sprintf("SELECT %s + %d", stored, orders)); got != want {
+		t.Errorf("%s orders are stored, want %s", got, want)
+	}
+}
+
 // Everything is stopped and started again: nothing is forgotten.
 func (d *deployment) restart(t *testing.T) {
 	id := d.mustPlace(t, "before", "ada")
 	d.awaitStatus(t, confirmed, id)
+	stored := d.query("SELECT count(*) FROM orders")
 	d.compose("stop")
 	d.compose("up", "--detach")
-	d.awaitHealthy("nats", "gateway", "payment", "inventory", "order")
+	d.awaitHealthy(servers...)
+	if got := d.query("SELECT count(*) FROM orders"); got != stored {
+		t.Errorf("%s orders are stored, before it were %s", got, stored)
+	}
 	d.awaitStatus(t, confirmed, id, d.mustPlace(t, "after", "ada"))
 	if again := d.mustPlace(t, "before", "ada"); again != id {
 		t.Errorf("the same Idempotency-Key gives order %s, then %s", id, again)

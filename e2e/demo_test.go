@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/farandole/farandole/internal/pg/pgtest"
 )
 
 // demoReport is what demo --json ends with: the outside contract.
@@ -89,6 +91,22 @@ func TestDemoStorm(t *testing.T) {
 			}
 			t.Logf("%s, seed %d: %d confirmed, %d cancelled, %d crashes, %d ms", ledger, seed+1, r.Confirmed, r.Cancelled, r.CrashesInjected, r.ElapsedMS)
 		}
+	}
+}
+
+// A variable that is meant for serve does not lead the demo to somebody's database.
+func TestDemoIgnoresTheEnvironment(t *testing.T) {
+	t.Parallel()
+	r := runWith(t, []string{"DATABASE_URL=postgres://127.0.0.1:1/nowhere"}, "demo", "--orders", "5", "--faults", "none", "--json")
+	if r.code != 0 {
+		t.Errorf("exit code %d: %s", r.code, tail(r.stderr, 2000))
+	}
+}
+
+func TestDemoOnPostgres(t *testing.T) {
+	t.Parallel()
+	if r := demo(t, 60, "--database-url", pgtest.Database(t)); r.CrashesInjected == 0 {
+		t.Errorf("a demo without trouble: %+v", r)
 	}
 }
 

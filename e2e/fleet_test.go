@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
-	"github.com/farandole/farandole/internal/embedded"
 )
 
 // fleet is a system whose every part is a process of its own, kept running as
@@ -20,9 +20,11 @@ type fleet struct {
 	shop
 	t       testing.TB
 	nats    string // URLs
+	orders  string // order's database
 	gateway string // URL
 	members []*member
 	bus     *bus.Bus
+	db      *sql.DB // order's
 	// evidence keeps what processes wrote and, on one node, the server's data.
 	// It stays there when the test fails.
 	evidence string
@@ -39,11 +41,11 @@ type member struct {
 }
 
 // onOneNode is a fleet whose NATS server is a process like the others; the
-// gateway lives and dies with it.
-func onOneNode(t testing.TB, flags ...string) *fleet {
+// gateway lives and dies with it. orders names order's database, "" for a new file.
+func onOneNode(t testing.TB, orders string, flags ...string) *fleet {
 	t.Helper()
-	f := newFleet(t)
-	port := f.ports(1)[0]
+	f := newFleet(t, orders)
+	port := freePort(f.t)
 	f.nats = fmt.Sprintf("nats://127.0.0.1:%d", port)
 	f.add("nats", "gateway", "--embedded", "--store", filepath.Join(f.evidence, "store"), "--nats-port", fmt.Sprint(port))
 	f.gateway = f.members[0].url + "/gateway"
@@ -52,9 +54,9 @@ func onOneNode(t testing.TB, flags ...string) *fleet {
 }
 
 // onThreeNodes is a fleet on a cluster in this process, which lives on.
-func onThreeNodes(t testing.TB, flags ...string) *fleet {
+func onThreeNodes(t testing.TB, orders string, flags ...string) *fleet {
 	t.Helper()
-	f := newFleet(t)
+	f := newFleet(t, orders)
 	var urls []string
 	for _, s := range bustest.StartCluster(t, 3) {
 		urls = append(urls, s.URL())
@@ -66,13 +68,13 @@ func onThreeNodes(t testing.TB, flags ...string) *fleet {
 	return f
 }
 
-func newFleet(t testing.TB) *fleet {
+func newFleet(t testing.TB, orders string) *fleet {
 	t.Helper()
 	evidence, err := os.MkdirTemp("", "farandole-kills-") //nolint:usetesting // it outlives a failed test
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{t: t, evidence: evidence}
+	f := &fleet{t: t, orders: orders, evidence: evidence}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the evidence is kept in %s", evidence)
@@ -91,27 +93,25 @@ func newFleet(t testing.TB) *fleet {
 	return f
 }
 
-func (f *fleet) ports(n int) []int {
-	f.t.Helper()
-	ports, err := embedded.FreePorts("127.0.0.1", n)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return ports
-}
-
-// addServices starts order, and two of payment and inventory each.
+// addServices starts two of each service; customers talk to one of order's. Its
+// database is a file that both share, unless f.orders names another one.
 func (f *fleet) addServices(replicas int, flags ...string) {
 	f.t.Helper()
+	where := []string{"--database-url", f.orders}
+	if f.orders == "" {
+		store := filepath.Join(f.evidence, "orders")
+		f.orders, where = filepath.Join(store, "order.db"), []string{"--store", store}
+	}
 	flags = append([]string{
 		"--server", f.nats, "--replicas", fmt.Sprint(replicas), "--lease", lease, "--max-attempts", "10", "--log-level", "info",
 	}, flags...)
-	f.url = f.add("order", "order", flags...).url
 	for i := range 2 {
+		f.url = f.add(fmt.Sprint("order-", i), "order", append(where, flags...)...).url
 		f.add(fmt.Sprint("payment-", i), "payment", append(flags, "--gateway-url", f.gateway)...)
 		f.add(fmt.Sprint("inventory-", i), "inventory", flags...)
 	}
 	f.ready()
+	f.db = openDatabase(f.t, f.orders)
 	var err error
 	if f.bus, err = bus.Connect(f.t.Context(), bus.Config{URL: f.nats}); err != nil {
 		f.t.Fatal(err)
@@ -126,7 +126,7 @@ func (f *fleet) addServices(replicas int, flags ...string) {
 // add starts a process that serves one service.
 func (f *fleet) add(name, service string, flags ...string) *member {
 	f.t.Helper()
-	port := f.ports(1)[0]
+	port := freePort(f.t)
 	stderr, err := os.Create(filepath.Join(f.evidence, name+".log"))
 	if err != nil {
 		f.t.Fatal(err)

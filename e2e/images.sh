@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Builds stand-ins for the two public base images that Dockerfile and
+# Builds stand-ins for the public base images that Dockerfile and
 # docker-compose.yml name, under the same tags, for machines that cannot pull:
 #
-#   golang:1.26        this machine's Go toolchain, busybox, and the modules of
-#                      go.mod (a build container has no network)
-#   nats:2.15-alpine   nats-server as pinned in go.mod, and busybox
+#   golang:1.26         this machine's Go toolchain, busybox, and the modules of
+#                       go.mod (a build container has no network)
+#   nats:2.15-alpine    nats-server as pinned in go.mod, and busybox
+#   postgres:17-alpine  this machine's Postgres, whatever its version, and busybox
 #
 # An image that is already there is left alone: a real one always, a stand-in
-# while its label tells that what went into it has not changed. Needs Docker, Go
-# and a static busybox.
+# while its label tells that what went into it has not changed. Needs Docker, Go,
+# Postgres and a static busybox.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,7 +17,9 @@ readonly label=farandole.standin
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-busybox=$(command -v busybox) || { echo "images.sh: busybox is missing (Debian: busybox-static)" >&2; exit 1; }
+missing() { echo "images.sh: $1 is missing (Debian: $2)" >&2; exit 1; }
+
+busybox=$(command -v busybox) || missing busybox busybox-static
 
 digest() { cat "$@" "$busybox" e2e/images.sh <(go version) | sha256sum | cut -c1-16; }
 
@@ -38,13 +41,17 @@ skeleton() {
 	echo 'root:x:0:0:root:/root:/bin/sh' >"$1/etc/passwd"
 }
 
-# import DIR IMAGE DIGEST OPTION...: the image made of DIR, instead of an older one.
+# import DIR IMAGE DIGEST OPTION...: the image made of DIR, instead of an older
+# one. All is root's, but for what lies in DIR.N: that is user N's.
 import() {
-	local dir=$1 image=$2 digest=$3 old
+	local dir=$1 image=$2 digest=$3 old users
 	shift 3
 	old=$(docker image inspect --format '{{.Id}}' "$image" 2>/dev/null) || old=
-	tar -C "$dir" --owner=0 --group=0 --numeric-owner -c . |
-		docker import --change "LABEL $label=$digest" "$@" - "$image" >/dev/null
+	tar -C "$dir" --owner=0 --group=0 --numeric-owner -cf "$dir.tar" .
+	for users in "$dir".[0-9]*; do
+		[[ ! -d $users ]] || tar -C "$users" --owner="${users##*.}" --group="${users##*.}" --numeric-owner -rf "$dir.tar" $(ls "$users")
+	done
+	docker import --change "LABEL $label=$digest" "$@" "$dir.tar" "$image" >/dev/null
 	if [[ -n $old ]]; then docker rmi "$old" >/dev/null 2>&1 || true; fi # in use: it stays
 	echo "images.sh: built $image ($digest)"
 }
@@ -90,5 +97,55 @@ nats() {
 		--change 'CMD ["nats-server"]'
 }
 
+postgres() {
+	local image=postgres:17-alpine digest bin share root=$work/postgres
+	# As internal/pg finds it: the one in PATH, or else the newest of Debian's.
+	bin=$(type -P postgres) || bin=$(printf '%s\n' /usr/lib/postgresql/*/bin/postgres | sort -V | tail -n 1)
+	bin=$(dirname "$(readlink -f "$bin")")
+	[[ -x $bin/postgres ]] || missing Postgres postgresql
+	digest=$(digest <("$bin/postgres" --version))
+	current "$image" "$digest" && return
+	skeleton "$root"
+	# It looks for its files where it was built to.
+	share=$("$bin/pg_config" --sharedir)
+	tar -C / --exclude='llvmjit*' --exclude=bitcode --exclude=pgxs --exclude=man -c \
+		"${bin#/}" "${share#/}" "$(realpath --relative-to=/ "$("$bin/pg_config" --pkglibdir)")" usr/share/zoneinfo |
+		tar -C "$root" -x
+	find "$root$bin" "$root$("$bin/pg_config" --pkglibdir)" -type f -exec ldd {} + 2>/dev/null |
+		grep -o '/[^ ]*\.so[^ ]*' | grep -v ':$' | sort -u | while read -r lib; do
+		mkdir -p "$root${lib%/*}"
+		cp -L "$lib" "$root$lib"
+	done
+	# Its user, and the two places that this user writes to, as in the real one.
+	echo 'postgres:x:70:70::/var/lib/postgresql:/bin/sh' >>"$root/etc/passwd"
+	mkdir -p "$root.70"/var/{lib/postgresql/data,run/postgresql}
+	chmod 1777 "$root.70"/var/{lib/postgresql/data,run/postgresql}
+	cat >"$root/usr/local/bin/docker-entrypoint.sh" <<-'SH'
+		#!/bin/sh
+		# What is used of the real one's.
+		set -e
+		if [ "$#" -eq 0 ] || [ "${1#-}" != "$1" ]; then set -- postgres "$@"; fi
+		if [ "$1" = postgres ] && [ ! -s "$PGDATA/PG_VERSION" ]; then
+			user=${POSTGRES_USER:-postgres}
+			printf '%s\n' "${POSTGRES_PASSWORD:?must be set}" |
+				initdb --username="$user" --pwfile=/dev/stdin --encoding=UTF8 --no-locale --auth-local=trust --auth-host=trust
+			echo "host all all all scram-sha-256" >>"$PGDATA/pg_hba.conf"
+			echo "listen_addresses = '*'" >>"$PGDATA/postgresql.conf"
+			if [ "${POSTGRES_DB:-$user}" != postgres ]; then
+				echo "CREATE DATABASE \"${POSTGRES_DB:-$user}\"" | postgres --single postgres
+			fi
+		fi
+		exec "$@"
+	SH
+	chmod 755 "$root/usr/local/bin/docker-entrypoint.sh"
+	import "$root" "$image" "$digest" \
+		--change "ENV PATH=/usr/local/bin:$bin:/bin PGDATA=/var/lib/postgresql/data" \
+		--change 'USER 70:70' \
+		--change 'VOLUME /var/lib/postgresql/data' \
+		--change 'ENTRYPOINT ["docker-entrypoint.sh"]' \
+		--change 'CMD ["postgres"]'
+}
+
 (golang)
 (nats)
+(postgres)

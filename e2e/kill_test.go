@@ -16,12 +16,14 @@ import (
 
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/internal/follow"
+	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/services/audit"
 )
 
 // Services, one after another of which is killed at random moments while
 // customers order, on one node together with the NATS server, and on three
-// nodes while streams and consumers change their leaders; with each ledger.
+// nodes while streams and consumers change their leaders; with each ledger and
+// each database.
 // After each round every order has ended and the audit finds nothing wrong.
 func TestKills(t *testing.T) {
 	t.Parallel()
@@ -39,20 +41,26 @@ func TestKills(t *testing.T) {
 	kills, orders, begin := 0, 0, time.Now()
 	for _, c := range []struct {
 		name, ledger string
-		on           func(testing.TB, ...string) *fleet
+		on           func(testing.TB, string, ...string) *fleet
 		nodes        int
+		postgres     bool
 		long         bool
 	}{
-		{"one node, KV ledger", "kv", onOneNode, 1, true},
-		{"one node, stream ledger", "stream", onOneNode, 1, false},
-		{"three nodes, KV ledger", "kv", onThreeNodes, 3, true},
-		{"three nodes, stream ledger", "stream", onThreeNodes, 3, false},
+		{"one node, KV ledger", "kv", onOneNode, 1, false, true},
+		{"one node, stream ledger", "stream", onOneNode, 1, false, false},
+		{"one node, KV ledger, Postgres", "kv", onOneNode, 1, true, false},
+		{"three nodes, KV ledger", "kv", onThreeNodes, 3, false, true},
+		{"three nodes, stream ledger", "stream", onThreeNodes, 3, false, false},
 	} {
 		if c.long && !long() {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) { // one after another: each wants the whole machine
-			s := &storm{fleet: c.on(t, "--ledger", c.ledger), random: rand.New(rand.NewPCG(seed, 0)), cluster: c.nodes == 3}
+			database := "" // a file
+			if c.postgres {
+				database = pgtest.Database(t)
+			}
+			s := &storm{fleet: c.on(t, database, "--ledger", c.ledger), random: rand.New(rand.NewPCG(seed, 0)), cluster: c.nodes == 3}
 			defer func() {
 				t.Logf("%d kills, %d leader changes, %d restarts of what gave up, %d orders, seed %d", s.kills, s.steps, s.falls(), len(s.ids), seed)
 			}()
@@ -150,7 +158,7 @@ func (s *storm) stepDown() {
 	s.t.Helper()
 	targets := []string{
 		"STREAM.LEADER.STEPDOWN.EVENTS", "STREAM.LEADER.STEPDOWN.EVENTS",
-		"STREAM.LEADER.STEPDOWN.KV_dedup", "STREAM.LEADER.STEPDOWN.KV_orders", "STREAM.LEADER.STEPDOWN.KV_payments",
+		"STREAM.LEADER.STEPDOWN.KV_dedup", "STREAM.LEADER.STEPDOWN.KV_payments",
 		"CONSUMER.LEADER.STEPDOWN.EVENTS.order", "CONSUMER.LEADER.STEPDOWN.EVENTS.payment", "CONSUMER.LEADER.STEPDOWN.EVENTS.inventory",
 	}
 	n := s.random.IntN(2 * len(targets))
@@ -171,7 +179,7 @@ func (s *storm) audit() (r audit.Report) {
 	s.t.Helper()
 	bustest.Eventually(s.t, patience, func() (err error) {
 		s.supervise()
-		if r, err = audit.Run(s.t.Context(), s.bus, s.gateway, s.ids...); err != nil {
+		if r, err = audit.Run(s.t.Context(), s.bus, s.db, s.gateway, s.ids...); err != nil {
 			return err
 		}
 		if !r.OK || r.Unfinished+r.DeadLetters > 0 || r.Orders != len(s.ids) {

@@ -7,11 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/farandole/farandole/internal/require"
 )
 
 // binary is the program under test.
@@ -47,19 +48,14 @@ func buildAndRun(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// needDocker skips the test where there is no Docker, unless FARANDOLE_REQUIRE
-// lists docker: then it fails.
+// needDocker ends the test where there is no Docker.
 func needDocker(t *testing.T) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "docker", "version", "--format", "{{.Server.Version}}").CombinedOutput()
 	if err == nil {
 		return
 	}
-	reason := fmt.Sprintf("needs Docker: docker version: %v: %s", err, strings.TrimSpace(string(out)))
-	if slices.Contains(strings.Split(os.Getenv("FARANDOLE_REQUIRE"), ","), "docker") {
-		t.Fatal(reason)
-	}
-	t.Skip(reason)
+	require.Missing(t, require.Docker, fmt.Sprintf("needs Docker: docker version: %v: %s", err, strings.TrimSpace(string(out))))
 }
 
 // long says that there is time for the long variants of tests.

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/internal/embedded"
 )
 
 // patience bounds whatever has to happen. It is long for busy machines; a test
@@ -61,7 +62,7 @@ func (o *output) String() string {
 func environment() []string {
 	var env []string
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "NATS_") && !strings.HasPrefix(v, "FARANDOLE_") && !strings.HasPrefix(v, "NO_COLOR=") {
+		if !slices.ContainsFunc([]string{"NATS_", "FARANDOLE_", "DATABASE_URL=", "NO_COLOR="}, func(name string) bool { return strings.HasPrefix(v, name) }) {
 			env = append(env, v)
 		}
 	}
@@ -226,18 +227,15 @@ func runWith(t testing.TB, env []string, args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// freePort returns a port nobody listens on.
+// freePort returns a port nobody listens on, for a process that may be started
+// on it again.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := embedded.FreePorts("127.0.0.1", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return port
+	return ports[0]
 }
 
 func localURL(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }

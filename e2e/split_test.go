@@ -17,21 +17,22 @@ type split struct {
 	shop
 	t       testing.TB
 	nats    string // URL
+	orders  string // order's database
 	gateway string // URL
 }
 
 // newSplit starts a server and the rest; flags are added to the rest's command line.
 func newSplit(t testing.TB, flags ...string) *split {
 	t.Helper()
-	port := freePort(t)
+	port, store := freePort(t), t.TempDir()
 	s := &split{
 		shop: shop{url: localURL(port)}, t: t,
 		nats:    bustest.StartServer(t, bustest.ServerConfig{}).URL(),
+		orders:  filepath.Join(store, "order.db"),
 		gateway: localURL(port) + "/gateway",
 	}
 	start(t, "rest", append([]string{
-		"serve", "order", "inventory", "gateway", "--server", s.nats,
-		"--gateway-books", filepath.Join(t.TempDir(), "books"), "--http", fmt.Sprintf("127.0.0.1:%d", port),
+		"serve", "order", "inventory", "gateway", "--server", s.nats, "--store", store, "--http", fmt.Sprintf("127.0.0.1:%d", port),
 	}, flags...)...).ready(s.url)
 	return s
 }

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"testing"
 )
 
@@ -12,6 +13,7 @@ type system struct {
 	shop
 	t       testing.TB
 	nats    string // URL
+	orders  string // order's database
 	gateway string // URL
 	args    []string
 }
@@ -20,14 +22,15 @@ type system struct {
 // command line. It does not run yet.
 func newSystem(t testing.TB, flags ...string) *system {
 	t.Helper()
-	httpPort, natsPort := freePort(t), freePort(t)
+	httpPort, natsPort, store := freePort(t), freePort(t), t.TempDir()
 	return &system{
 		shop:    shop{url: localURL(httpPort)},
 		t:       t,
 		nats:    fmt.Sprintf("nats://127.0.0.1:%d", natsPort),
+		orders:  filepath.Join(store, "order.db"),
 		gateway: localURL(httpPort) + "/gateway",
 		args: append([]string{
-			"serve", "all", "--embedded", "--store", t.TempDir(),
+			"serve", "all", "--embedded", "--store", store,
 			"--nats-port", fmt.Sprint(natsPort), "--http", fmt.Sprintf("127.0.0.1:%d", httpPort),
 		}, flags...),
 	}

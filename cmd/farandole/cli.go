@@ -12,6 +12,8 @@ type cli struct {
 	Topology    topologyCmd    `cmd:"" help:"Streams and buckets: what differs, and make it so."`
 	Publish     publishCmd     `cmd:"" help:"Publish one event."`
 	Tail        tailCmd        `cmd:"" help:"Follow events."`
+	Webhook     webhookCmd     `cmd:"" help:"Deliver events to a URL, each as one HTTP POST."`
+	Relay       relayCmd       `cmd:"" help:"Publish what services in any language write into an outbox."`
 	DLQ         dlqCmd         `cmd:"" name:"dlq" help:"Dead letters: look, replay, discard."`
 	Bench       benchCmd       `cmd:"" help:"Measure this server: hops a second, on streams of its own."`
 	Healthcheck healthcheckCmd `cmd:"" help:"GET a URL; exit 0 if it answers 200, else 1."`

@@ -6,6 +6,7 @@ import (
 
 	"charm.land/lipgloss/v2"
 
+	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/internal/demo"
 	"github.com/farandole/farandole/internal/human"
 	"github.com/farandole/farandole/internal/ledger"
@@ -18,7 +19,8 @@ type demoCmd struct {
 	Rate        float64 `default:"0" placeholder:"N" help:"Orders a second; 0 is as fast as possible."`
 	Concurrency int     `default:"16" help:"How many orders to place at once."`
 	Seed        uint64  `default:"1" help:"Draws customers, items and trouble; the same seed has the same outcome."`
-	Ledger      string  `enum:"kv,stream" default:"kv" help:"Where order and payment remember what they have handled: kv or stream. Inventory always does in the stream."`
+	Ledger      string  `enum:"kv,stream" default:"kv" help:"Where payment remembers what it has handled: kv or stream. Inventory always does in the stream, order in its database."`
+	DatabaseURL string  `name:"database-url" placeholder:"URL" help:"Postgres database for order, in a schema that is dropped in the end. Default: SQLite in a temporary directory; DATABASE_URL is not looked at."`
 	Faults      string  `enum:"none,some,storm" default:"some" help:"How much trouble: none, some or storm."`
 }
 
@@ -27,9 +29,13 @@ func (c *demoCmd) Run(ctx context.Context, a *app) error {
 	if c.Orders < 1 || c.Concurrency < 1 || c.Rate < 0 {
 		return usageErrorf("demo: --orders and --concurrency want at least 1, --rate at least 0")
 	}
+	if c.DatabaseURL != "" && !database.IsURL(c.DatabaseURL) { // not shown: it may hold a password
+		return usageErrorf("demo: --database-url wants a URL that begins with postgres://")
+	}
 	screen := newScreen(a, c.Orders)
 	report, err := demo.Run(ctx, demo.Config{
-		Orders: c.Orders, Rate: c.Rate, Concurrency: c.Concurrency, Seed: c.Seed, Faults: demo.Faults(c.Faults), Ledger: ledger.Kind(c.Ledger),
+		Orders: c.Orders, Rate: c.Rate, Concurrency: c.Concurrency, Seed: c.Seed, Faults: demo.Faults(c.Faults),
+		Ledger: ledger.Kind(c.Ledger), DatabaseURL: c.DatabaseURL,
 		Progress: screen.progress, Notice: screen.notice, Logger: a.log("off"),
 	})
 	screen.close()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/farandole/farandole/internal/demo"
+	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/services/audit"
 )
 
@@ -33,6 +34,18 @@ func TestDemo_json_is_the_contract(t *testing.T) {
 	}
 	if !strings.Contains(got.err, "placing") || strings.ContainsAny(got.err, "\x1b\r") {
 		t.Errorf("progress without a terminal: %q", got.err)
+	}
+}
+
+func TestDemo_takes_Postgres_only_by_flag(t *testing.T) {
+	t.Parallel()
+	got := farandole(t, "", "demo", "--database-url", "mysql://u:s3cret@h/d")
+	if got.code != exitUsage || !strings.Contains(got.err, "postgres://") || strings.Contains(got.err, "s3cret") {
+		t.Errorf("%+v", got)
+	}
+	got = farandole(t, "", "demo", "--orders", "5", "--faults", "none", "--json", "--database-url", pgtest.Database(t))
+	if got.code != exitDone || !strings.Contains(got.out, `"ok":true`) {
+		t.Errorf("%+v", got)
 	}
 }
 

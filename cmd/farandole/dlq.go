@@ -10,9 +10,11 @@ import (
 )
 
 type dlqCmd struct {
+	Outbox outboxFlags `embed:"" group:"Outbox, whose parked rows are dead letters too:"`
+
 	List    dlqListCmd    `cmd:"" help:"List dead letters, newest first. Changes nothing."`
 	Show    dlqShowCmd    `cmd:"" help:"Show one dead letter with its whole story."`
-	Replay  dlqReplayCmd  `cmd:"" help:"Send dead letters back to the one consumer that failed. Twice is harmless."`
+	Replay  dlqReplayCmd  `cmd:"" help:"Send dead letters back to the one consumer that failed, and parked rows to the relay. Twice is harmless."`
 	Discard dlqDiscardCmd `cmd:"" help:"Close dead letters for good."`
 	Stats   dlqStatsCmd   `cmd:"" help:"Count dead letters by kind of failure."`
 	Export  dlqExportCmd  `cmd:"" help:"Write dead letters as JSON lines, oldest first."`
@@ -24,7 +26,7 @@ const reasons = bus.ReasonDecode + "," + bus.ReasonPermanent + "," + bus.ReasonE
 
 // dlqFilter is shared by the commands that choose letters.
 type dlqFilter struct {
-	Consumer    string        `placeholder:"NAME" help:"The consumer that failed."`
+	Consumer    string        `placeholder:"NAME" help:"The consumer that failed; outbox for parked rows."`
 	Reason      string        `enum:",${reasons}" default:"" placeholder:"REASON" help:"One of ${reasons}."`
 	Class       string        `help:"Error class of the last failure."`
 	Type        string        `help:"Event type."`
@@ -51,7 +53,7 @@ func (f dlqFilter) filter(now time.Time) dlq.Filter {
 
 // dlqSelection chooses letters to change: by id, by filter, or all.
 type dlqSelection struct {
-	IDs []string `arg:"" optional:"" name:"id" help:"Ids, <consumer>.<event key> as list shows, or event keys."`
+	IDs []string `arg:"" optional:"" name:"id" help:"Ids, <consumer>.<event key> or outbox.<message id> as list shows, or event keys."`
 	All bool     `help:"Every dead letter."`
 	dlqFilter
 }

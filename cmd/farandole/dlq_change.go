@@ -8,6 +8,7 @@ import (
 
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/outbox"
 )
 
 type dlqReplayCmd struct {
@@ -23,12 +24,24 @@ func (c *dlqReplayCmd) Run(ctx context.Context, a *app) error {
 	if c.Rate < 0 {
 		return usageErrorf("dlq replay: --rate %v: want more than 0", c.Rate)
 	}
-	return a.withQueue(ctx, func(q *dlq.Queue) error {
-		o := dlq.ReplayOptions{DryRun: c.DryRun, Rate: c.Rate, Force: c.Force}
-		r := results{app: a, json: c.JSON}
-		sum, err := q.Replay(ctx, c.selection(a.now()), o, r.add)
-		return r.finish("replay", sum, err)
+	r := results{app: a, json: c.JSON}
+	sum, err := c.change(ctx, a, &r, changes{
+		what: "replayed", rate: c.Rate,
+		row: func(ctx context.Context, o *outbox.Outbox, id int64) (dlq.Status, error) {
+			if c.DryRun {
+				return dlq.WouldReplay, nil
+			}
+			n, err := o.Redrive(ctx, id)
+			return changed(n, pending), err
+		},
+		letters: func(ctx context.Context, q *dlq.Queue, s dlq.Selection) (dlq.Summary, error) {
+			return q.Replay(ctx, s, dlq.ReplayOptions{DryRun: c.DryRun, Rate: c.Rate, Force: c.Force}, r.add)
+		},
 	})
+	if sum.Counts[pending] > 0 {
+		a.say("a relay publishes the pending rows")
+	}
+	return r.finish("replay", sum, err)
 }
 
 type dlqDiscardCmd struct {
@@ -47,11 +60,48 @@ func (c *dlqDiscardCmd) Run(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	return a.withQueue(ctx, func(q *dlq.Queue) error {
-		r := results{app: a, json: c.JSON}
-		sum, err := q.Discard(ctx, s, dlq.DiscardOptions{DryRun: c.DryRun, Force: c.Force}, r.add)
-		return r.finish("discard", sum, err)
+	r := results{app: a, json: c.JSON}
+	sum, err := c.change(ctx, a, &r, changes{
+		what: "discarded",
+		row: func(ctx context.Context, o *outbox.Outbox, id int64) (dlq.Status, error) {
+			if c.DryRun {
+				return dlq.WouldDiscard, nil
+			}
+			n, err := o.Discard(ctx, id)
+			return changed(n, dlq.Discarded), err
+		},
+		letters: func(ctx context.Context, q *dlq.Queue, s dlq.Selection) (dlq.Summary, error) {
+			return q.Discard(ctx, s, dlq.DiscardOptions{DryRun: c.DryRun, Force: c.Force}, r.add)
+		},
 	})
+	return r.finish("discard", sum, err)
+}
+
+// changes are what a command does with parked rows and with letters.
+type changes struct {
+	what    string  // "replayed"
+	rate    float64 // most rows a second, 0 for no limit
+	row     func(context.Context, *outbox.Outbox, int64) (dlq.Status, error)
+	letters func(context.Context, *dlq.Queue, dlq.Selection) (dlq.Summary, error)
+}
+
+// change does it with all that is selected: the rows first.
+func (s dlqSelection) change(ctx context.Context, a *app, r *results, do changes) (dlq.Summary, error) {
+	sum, letters, err := s.overParked(ctx, a, do.rate, r, do.row)
+	if err != nil || len(s.IDs) > 0 && len(letters) == 0 || !s.ofLetters(a) {
+		return sum, err
+	}
+	rest := s
+	rest.IDs = letters
+	err = a.withQueue(ctx, func(q *dlq.Queue) error {
+		more, err := do.letters(ctx, q, rest.selection(a.now()))
+		sum.Selected += more.Selected
+		for status, n := range more.Counts {
+			sum.Counts[status] += n
+		}
+		return err
+	})
+	return sum, a.lettersToo(err, do.what)
 }
 
 // describe says what a selection chooses.
@@ -83,7 +133,7 @@ func (r *results) add(res dlq.Result) {
 		err = r.app.printJSON(res)
 	case res.Message != "":
 		err = r.app.printf("%s  %s: %s", human.Printable(res.ID), res.Status, human.Printable(res.Message))
-	case res.Status != dlq.Replayed && res.Status != dlq.Discarded:
+	case res.Status != dlq.Replayed && res.Status != dlq.Discarded && res.Status != pending:
 		err = r.app.printf("%s  %s", human.Printable(res.ID), res.Status)
 	}
 	if r.err == nil {

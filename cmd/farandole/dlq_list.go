@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/internal/human"
@@ -27,16 +29,45 @@ func (c *dlqListCmd) Run(ctx context.Context, a *app) error {
 	if c.Limit < 1 {
 		return usageErrorf("dlq list: --limit %d: want at least 1; --all shows everything", c.Limit)
 	}
-	return a.withQueue(ctx, func(q *dlq.Queue) error {
-		if c.JSON {
-			return c.printJSON(ctx, a, q)
-		}
-		return c.print(ctx, a, q)
-	})
+	if c.JSON {
+		return c.printJSON(ctx, a)
+	}
+	return c.print(ctx, a)
 }
 
-// pages calls f for each page that is wanted.
-func (c *dlqListCmd) pages(ctx context.Context, a *app, q *dlq.Queue, f func(dlq.Page) error) error {
+// pages calls f for each page that is wanted: parked rows of the outbox come
+// before the first page of letters, and count on all.
+func (c *dlqListCmd) pages(ctx context.Context, a *app, f func(dlq.Page) error) error {
+	parked, err := c.parkedPage(ctx, a, c.parkedLimit())
+	if err != nil {
+		return err
+	}
+	if err := f(parked); err != nil || !c.ofLetters(a) {
+		return err
+	}
+	err = a.withQueue(ctx, func(q *dlq.Queue) error {
+		return c.letterPages(ctx, a, q, func(page dlq.Page) error {
+			page.Matching += parked.Matching
+			page.Total += parked.Total
+			return f(page)
+		})
+	})
+	return a.lettersToo(err, "listed")
+}
+
+// parkedLimit is how many parked rows to show: none where a page goes on.
+func (c *dlqListCmd) parkedLimit() int {
+	switch {
+	case c.Cursor != 0:
+		return 0
+	case c.All:
+		return math.MaxInt
+	default:
+		return c.Limit
+	}
+}
+
+func (c *dlqListCmd) letterPages(ctx context.Context, a *app, q *dlq.Queue, f func(dlq.Page) error) error {
 	filter := c.filter(a.now())
 	o := dlq.PageOptions{Limit: c.Limit, Cursor: c.Cursor}
 	if c.All {
@@ -57,11 +88,11 @@ func (c *dlqListCmd) pages(ctx context.Context, a *app, q *dlq.Queue, f func(dlq
 	}
 }
 
-func (c *dlqListCmd) print(ctx context.Context, a *app, q *dlq.Queue) error {
+func (c *dlqListCmd) print(ctx context.Context, a *app) error {
 	shown := 0
 	var last dlq.Page
 	table := human.NewTable("ID", "AGE", "REASON", ">COUNT", "TYPE", "KEY", "ERROR")
-	err := c.pages(ctx, a, q, func(page dlq.Page) error {
+	err := c.pages(ctx, a, func(page dlq.Page) error {
 		last = page
 		shown += len(page.Entries)
 		if len(page.Entries) == 0 {
@@ -74,11 +105,11 @@ func (c *dlqListCmd) print(ctx context.Context, a *app, q *dlq.Queue) error {
 		_, err := table.WriteTo(a.styled)
 		return err
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errSilent) {
 		return err
 	}
 	a.say("%s", c.footer(shown, last))
-	return nil
+	return err
 }
 
 // footer says what part of the whole was shown.
@@ -90,6 +121,8 @@ func (c *dlqListCmd) footer(shown int, p dlq.Page) string {
 	switch {
 	case p.Total == 0:
 		return "no dead letters"
+	case p.Next == 0 && shown < p.Matching && c.Cursor == 0:
+		return fmt.Sprintf("showing %s of %s; --limit or --all for more", human.Number(shown), matching)
 	case p.Next != 0:
 		return fmt.Sprintf("showing %s of %s; --limit, --all or --cursor %d for more", human.Number(shown), matching, p.Next)
 	default:
@@ -98,10 +131,10 @@ func (c *dlqListCmd) footer(shown int, p dlq.Page) string {
 }
 
 // printJSON writes one document, page by page.
-func (c *dlqListCmd) printJSON(ctx context.Context, a *app, q *dlq.Queue) error {
+func (c *dlqListCmd) printJSON(ctx context.Context, a *app) error {
 	var last dlq.Page
 	separator := `{"entries":[`
-	err := c.pages(ctx, a, q, func(page dlq.Page) error {
+	listed := c.pages(ctx, a, func(page dlq.Page) error {
 		last = page
 		for _, e := range page.Entries {
 			text, err := json.Marshal(e)
@@ -115,14 +148,16 @@ func (c *dlqListCmd) printJSON(ctx context.Context, a *app, q *dlq.Queue) error 
 		}
 		return nil
 	})
-	if err != nil {
-		return err
+	if listed != nil && !errors.Is(listed, errSilent) {
+		return listed
 	}
 	if separator != "," {
 		if _, err := io.WriteString(a.out, separator); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(a.out, `],"matching":%d,"total":%d,"next":%d}`+"\n", last.Matching, last.Total, last.Next)
-	return err
+	if _, err := fmt.Fprintf(a.out, `],"matching":%d,"total":%d,"next":%d}`+"\n", last.Matching, last.Total, last.Next); err != nil {
+		return err
+	}
+	return listed
 }

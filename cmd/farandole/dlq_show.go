@@ -11,11 +11,12 @@ import (
 
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/outbox"
 )
 
 type dlqShowCmd struct {
 	jsonFlag
-	ID   string `arg:"" help:"<consumer>.<event key>, or the event key."`
+	ID   string `arg:"" help:"<consumer>.<event key>, or the event key; outbox.<message id> for a parked row."`
 	Data string `short:"o" placeholder:"FILE" help:"Write the event's data, byte for byte, to this file (- for stdout) and nothing else."`
 }
 
@@ -24,20 +25,33 @@ func (c *dlqShowCmd) Run(ctx context.Context, a *app) error {
 	if c.Data == "-" && isTerminal(a.out) {
 		return usageErrorf("dlq show: raw data does not go to a terminal: --data FILE, or pipe it")
 	}
+	if a.root.DLQ.Outbox.given() && strings.HasPrefix(c.ID, parkedPrefix) {
+		return a.withOutbox(ctx, func(ctx context.Context, o *outbox.Outbox) error {
+			found, err := parkedCase(ctx, o, c.ID)
+			if err != nil {
+				return err
+			}
+			return c.write(a, found)
+		})
+	}
 	return a.withQueue(ctx, func(q *dlq.Queue) error {
 		found, err := q.Get(ctx, c.ID)
 		if err != nil {
 			return err
 		}
-		switch {
-		case c.Data != "":
-			return c.writeData(a, found)
-		case c.JSON:
-			return a.printJSON(found)
-		default:
-			return printCase(a.styled, found, a.now())
-		}
+		return c.write(a, found)
 	})
+}
+
+func (c *dlqShowCmd) write(a *app, found dlq.Case) error {
+	switch {
+	case c.Data != "":
+		return c.writeData(a, found)
+	case c.JSON:
+		return a.printJSON(found)
+	default:
+		return printCase(a.styled, found, a.now())
+	}
 }
 
 func (c *dlqShowCmd) writeData(a *app, found dlq.Case) error {

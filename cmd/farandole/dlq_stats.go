@@ -2,11 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/outbox"
 )
 
 type dlqStatsCmd struct {
@@ -15,16 +20,93 @@ type dlqStatsCmd struct {
 
 // Run prints counts and kinds of failure.
 func (c *dlqStatsCmd) Run(ctx context.Context, a *app) error {
-	return a.withQueue(ctx, func(q *dlq.Queue) error {
+	rows, err := readOutboxStats(ctx, a)
+	if err != nil {
+		return err
+	}
+	var letters *dlq.Stats
+	err = a.withQueue(ctx, func(q *dlq.Queue) error {
 		s, err := q.Stats(ctx)
+		letters = &s
+		return err
+	})
+	if err = a.lettersToo(err, "counted"); err != nil {
+		letters = nil
+		if !errors.Is(err, errSilent) {
+			return err
+		}
+	}
+	if printErr := c.print(a, letters, rows); printErr != nil {
+		return printErr
+	}
+	return err
+}
+
+// print prints both; nil is what there is nothing to say of.
+func (c *dlqStatsCmd) print(a *app, letters *dlq.Stats, rows *outboxStats) error {
+	if c.JSON {
+		return a.printJSON(struct {
+			*dlq.Stats
+			Outbox *outboxStats `json:"outbox,omitempty"`
+		}{letters, rows})
+	}
+	if rows != nil {
+		if err := a.printf("outbox: %s", rows); err != nil {
+			return err
+		}
+	}
+	if letters == nil {
+		return nil
+	}
+	return printStats(a, *letters)
+}
+
+// outboxStats is what stats says of an outbox.
+type outboxStats struct {
+	Parked     int64   `json:"parked"`
+	Pending    int64   `json:"pending"`
+	Waiting    int64   `json:"waiting"`
+	Processing int64   `json:"processing"`
+	Oldest     float64 `json:"oldest_seconds"`
+	// Reasons count the parked rows.
+	Reasons map[string]int `json:"reasons"`
+}
+
+// readOutboxStats returns nil if no outbox is named.
+func readOutboxStats(ctx context.Context, a *app) (stats *outboxStats, err error) {
+	err = a.withOutbox(ctx, func(ctx context.Context, o *outbox.Outbox) error {
+		s, err := o.Stats(ctx)
 		if err != nil {
 			return err
 		}
-		if c.JSON {
-			return a.printJSON(s)
+		stats = &outboxStats{
+			Parked: s.Parked, Pending: s.Pending, Waiting: s.Waiting, Processing: s.Processing, Oldest: s.Oldest.Seconds(),
+			Reasons: map[string]int{},
 		}
-		return printStats(a, s)
+		return dlqFilter{}.eachParked(ctx, a, o, false, func(_ outbox.Parked, e dlq.Entry) bool {
+			stats.Reasons[e.Reason]++
+			return true
+		})
 	})
+	return stats, err
+}
+
+// String is "3 parked (2 exhausted, 1 permanent); 12 to publish, the oldest for 4s".
+func (s outboxStats) String() string {
+	text := human.Number(s.Parked) + " parked"
+	var reasons []string
+	for _, reason := range slices.Sorted(maps.Keys(s.Reasons)) {
+		reasons = append(reasons, human.Number(s.Reasons[reason])+" "+human.Printable(reason))
+	}
+	if len(reasons) > 0 {
+		text += " (" + strings.Join(reasons, ", ") + ")"
+	}
+	open := s.Pending + s.Processing
+	text += "; " + human.Number(open) + " to publish"
+	if open > 0 {
+		text += fmt.Sprintf(", the oldest for %v", time.Duration(s.Oldest*float64(time.Second)).Round(time.Second))
+	}
+	return text
 }
 
 func printStats(a *app, s dlq.Stats) error {
@@ -72,12 +154,31 @@ type dlqExportCmd struct {
 
 // Run writes JSON lines on stdout.
 func (c *dlqExportCmd) Run(ctx context.Context, a *app) error {
-	return a.withQueue(ctx, func(q *dlq.Queue) error {
-		n, err := q.Export(ctx, a.out, c.filter(a.now()))
-		if err != nil {
+	n, err := c.exportParked(ctx, a)
+	if err == nil && c.ofLetters(a) {
+		err = a.withQueue(ctx, func(q *dlq.Queue) error {
+			more, err := q.Export(ctx, a.out, c.filter(a.now()))
+			n += more
 			return err
-		}
+		})
+	}
+	if err = a.lettersToo(err, "exported"); err == nil || errors.Is(err, errSilent) {
 		a.say("%s exported", human.Number(n))
-		return nil
+	}
+	return err
+}
+
+// exportParked writes the parked rows, and returns how many.
+func (c *dlqExportCmd) exportParked(ctx context.Context, a *app) (n int, err error) {
+	err = a.withOutbox(ctx, func(ctx context.Context, o *outbox.Outbox) error {
+		var failed error
+		err := c.eachParked(ctx, a, o, true, func(p outbox.Parked, _ dlq.Entry) bool {
+			if failed = a.printJSON(parkedRecord(p)); failed == nil {
+				n++
+			}
+			return failed == nil
+		})
+		return errors.Join(err, failed)
 	})
+	return n, err
 }

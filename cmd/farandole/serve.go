@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/internal/host"
 )
 
@@ -18,22 +19,25 @@ type serveCmd struct {
 	HTTP  string        `name:"http" default:"127.0.0.1:8080" env:"FARANDOLE_HTTP" placeholder:"ADDR" help:"Where to listen for the services' HTTP, /healthz, /readyz and /metrics. Default: ${default}."`
 	Grace time.Duration `default:"10s" env:"FARANDOLE_GRACE" placeholder:"DURATION" help:"How long work under way may take when stopping. Default: ${default}."`
 
-	Embedded   bool   `group:"embedded" help:"Bring a NATS server along, in this process."`
-	Store      string `group:"embedded" env:"FARANDOLE_STORE" placeholder:"DIR" help:"Where its data is kept."`
-	NATSPort   int    `group:"embedded" name:"nats-port" default:"4222" placeholder:"PORT" help:"Its port on the loopback interface, 0 for a free one. Default: ${default}."`
-	SyncAlways bool   `group:"embedded" default:"true" negatable:"" help:"Sync each write to disk, which makes it safe against power loss and not only against a crash. On by default."`
+	Store       string `env:"FARANDOLE_STORE" placeholder:"DIR" help:"Where data is kept: the embedded server's, and order's in the SQLite database DIR/order.db."`
+	DatabaseURL string `name:"database-url" env:"DATABASE_URL" placeholder:"URL" help:"Postgres database for order, instead of SQLite in the store: postgres://USER:PASSWORD@HOST/NAME; better in the environment."`
+
+	Embedded   bool `group:"embedded" help:"Bring a NATS server along, in this process, with its data in --store."`
+	NATSPort   int  `group:"embedded" name:"nats-port" default:"4222" placeholder:"PORT" help:"Its port on the loopback interface, 0 for a free one. Default: ${default}."`
+	SyncAlways bool `group:"embedded" default:"true" negatable:"" help:"Sync each write to disk, which makes it safe against power loss and not only against a crash. On by default."`
 
 	Concurrency  int           `env:"FARANDOLE_CONCURRENCY" placeholder:"N" help:"How many handlers of a service run at once."`
 	Lease        time.Duration `env:"FARANDOLE_LEASE" placeholder:"DURATION" help:"How soon others take over after a crash."`
 	MaxAttempts  int           `env:"FARANDOLE_MAX_ATTEMPTS" placeholder:"N" help:"Runs of a handler before its event is dead-lettered."`
 	Deadline     time.Duration `env:"FARANDOLE_DEADLINE" placeholder:"DURATION" help:"How long an order may take before it is cancelled. Default: 15m."`
-	Ledger       string        `enum:"kv,stream" default:"kv" env:"FARANDOLE_LEDGER" help:"Where order and payment remember what they have handled: kv or stream. Default: ${default}."`
+	Ledger       string        `enum:"kv,stream" default:"kv" env:"FARANDOLE_LEDGER" help:"Where payment remembers what it has handled: kv or stream. Default: ${default}."`
 	GatewayURL   string        `name:"gateway-url" env:"FARANDOLE_GATEWAY_URL" placeholder:"URL" help:"The payment provider. Default: the gateway in this process."`
-	GatewayBooks string        `name:"gateway-books" env:"FARANDOLE_GATEWAY_BOOKS" placeholder:"FILE" help:"The gateway's books. Default: beside the embedded server's data, else in memory."`
+	GatewayBooks string        `name:"gateway-books" env:"FARANDOLE_GATEWAY_BOOKS" placeholder:"FILE" help:"The gateway's books. Default: in the store, else in memory."`
 	Replicas     int           `default:"1" env:"FARANDOLE_REPLICAS" placeholder:"N" help:"Replicas of streams that are created."`
 }
 
-// lateServer is how long serve waits for a NATS server that is not up yet.
+// lateServer is how long serve waits for a NATS server, or a database server,
+// that is not up yet.
 const lateServer = time.Minute
 
 // Run runs the services until ctx ends, and stops in this order: HTTP, the
@@ -82,8 +86,12 @@ func (c *serveCmd) complete() error {
 	switch {
 	case c.Embedded && c.Store == "":
 		return usageErrorf("serve: --embedded needs --store DIR to keep the data in")
-	case !c.Embedded && c.Store != "":
-		return usageErrorf("serve: --store is the embedded server's: --embedded is missing")
+	case !c.Embedded && c.Store != "" && !c.runs("order"):
+		return usageErrorf("serve: --store is the embedded server's and order's: neither is served")
+	case c.runs("order") && c.Store == "" && c.DatabaseURL == "":
+		return usageErrorf("serve: order needs a database: --store DIR for SQLite in DIR/%s, or --database-url URL (DATABASE_URL) for Postgres", orderFile)
+	case c.runs("order") && c.DatabaseURL != "" && !database.IsURL(c.DatabaseURL): // not shown: it may hold a password
+		return usageErrorf("serve: --database-url (DATABASE_URL) wants a URL that begins with postgres://")
 	case c.runs("payment") && c.GatewayURL == "" && !c.runs("gateway"):
 		return usageErrorf("serve: payment needs --gateway-url, or gateway in the same process")
 	}

@@ -9,6 +9,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -17,8 +20,13 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/internal/database"
+	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/services/audit"
 )
+
+// soon is how long a test waits for what has to happen, on a slow machine.
+const soon = time.Minute
 
 // logged is a stderr that tests read while it is written.
 type logged struct {
@@ -63,7 +71,7 @@ func serve(t *testing.T, args ...string) served {
 		return <-ended, stderr.String()
 	})
 	t.Cleanup(func() { s.stop() })
-	bustest.Eventually(t, 20*time.Second, func() error {
+	bustest.Eventually(t, soon, func() error {
 		m := readyLine.FindStringSubmatch(stderr.String())
 		if m == nil {
 			return fmt.Errorf("not ready: %s", stderr)
@@ -112,7 +120,7 @@ func (s served) place(t *testing.T, key, customer string) (id string) {
 
 func (s served) awaitStatus(t *testing.T, id, want string) {
 	t.Helper()
-	bustest.Eventually(t, 15*time.Second, func() error {
+	bustest.Eventually(t, soon, func() error {
 		if body := s.get(t, "/orders/"+id); !strings.Contains(body, `"status":"`+want+`"`) {
 			return fmt.Errorf("order %s: %s", id, body)
 		}
@@ -122,7 +130,8 @@ func (s served) awaitStatus(t *testing.T, id, want string) {
 
 func TestServe_keeps_a_whole_system_over_restarts(t *testing.T) {
 	t.Parallel()
-	args := []string{"all", "--embedded", "--store", t.TempDir(), "--nats-port", "0", "--no-sync-always"}
+	store := t.TempDir()
+	args := []string{"all", "--embedded", "--store", store, "--nats-port", "0", "--no-sync-always"}
 	s := serve(t, args...)
 	good, poor := s.place(t, "k1", "alice"), s.place(t, "k2", "decline-bob")
 	s.awaitStatus(t, good, "confirmed")
@@ -144,9 +153,18 @@ func TestServe_keeps_a_whole_system_over_restarts(t *testing.T) {
 		t.Errorf("the same order is %s after the restart, was %s", id, good)
 	}
 	s.awaitStatus(t, good, "confirmed")
+	s.audit(t, filepath.Join(store, "order.db"), good, poor)
+}
+
+// audit waits until the system has nothing left to do, and all is as it should be.
+func (s served) audit(t *testing.T, target string, ids ...string) {
+	t.Helper()
+	db, err := database.Open(target)
+	must(t, err)
+	defer func() { must(t, db.Close()) }()
 	b := bustest.Connect(t, bus.Config{URL: s.nats})
-	bustest.Eventually(t, 15*time.Second, func() error {
-		r, err := audit.Run(t.Context(), b, s.url+"/gateway", good, poor)
+	bustest.Eventually(t, soon, func() error {
+		r, err := audit.Run(t.Context(), b, db.DB, s.url+"/gateway", ids...)
 		if err == nil && !r.OK {
 			err = fmt.Errorf("%v", r.Violations)
 		}
@@ -154,12 +172,35 @@ func TestServe_keeps_a_whole_system_over_restarts(t *testing.T) {
 	})
 }
 
+// Order and its neighbours in two processes that share a Postgres database.
+func TestServe_on_Postgres(t *testing.T) {
+	t.Parallel()
+	target := pgtest.Database(t)
+	nats := bustest.StartServer(t, bustest.ServerConfig{}).URL()
+	one := serve(t, "all", "--server", nats, "--database-url", target)
+	two := serve(t, "order", "--server", nats, "--database-url", target)
+	good, poor := one.place(t, "k1", "alice"), two.place(t, "k2", "decline-bob")
+	for _, s := range []served{one, two} {
+		s.awaitStatus(t, good, "confirmed")
+		s.awaitStatus(t, poor, "cancelled")
+		for _, id := range []string{good, poor} {
+			if list := s.get(t, "/orders?limit=2"); !strings.Contains(list, id) {
+				t.Errorf("%s is missing in %s", id, list)
+			}
+		}
+		if body := s.get(t, "/metrics"); !strings.Contains(body, "farandole_outbox") {
+			t.Errorf("no metrics of the outbox: %s", body)
+		}
+	}
+	one.audit(t, target, good, poor)
+}
+
 func TestServe_fails_with_a_reason(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	t.Cleanup(func() { must(t, taken.Close()) })
-	s := newSystem(t)
+	s, store := newSystem(t), t.TempDir()
 	foreign(t, s, bus.Names{Prefix: s.Names().Prefix + "x"}.Root("events.order.>"))
 	for _, tt := range []struct {
 		name string
@@ -168,29 +209,52 @@ func TestServe_fails_with_a_reason(t *testing.T) {
 		says string
 	}{
 		{"no store", []string{"all", "--embedded"}, exitUsage, "--store"},
-		{"store without a server", []string{"all", "--store", "x"}, exitUsage, "--embedded"},
+		{"store for nobody", []string{"inventory", "--store", "x"}, exitUsage, "--store"},
+		{"no database", []string{"all"}, exitUsage, "--database-url"},
+		{"database of another kind", []string{"order", "--database-url", "mysql://u:s3cret@h/d"}, exitUsage, "postgres://"},
+		{
+			"no database server",
+			append([]string{"order", "--http", "127.0.0.1:0", "--wait", "50ms", "--database-url", "postgres://u:s3cret@127.0.0.1:1/d"}, s.flags...),
+			exitFailed, "order's database: not within",
+		},
+		{
+			"store that cannot be",
+			append([]string{"order", "--http", "127.0.0.1:0", "--store", os.DevNull}, s.flags...), exitFailed, "store",
+		},
 		{"no gateway", []string{"payment"}, exitUsage, "--gateway-url"},
 		{"no such service", []string{"shipping"}, exitUsage, "shipping"},
 		{"no service", nil, exitUsage, "service"},
-		{"port taken", []string{"all", "--http", taken.Addr().String()}, exitFailed, "choose another --http"},
-		{"no server", []string{"order", "--http", "127.0.0.1:0", "--server", "nats://127.0.0.1:1", "--wait", "50ms"}, exitFailed, "cannot connect"},
-		{"lease too short", append([]string{"order", "--http", "127.0.0.1:0", "--lease", "1ms"}, s.flags...), exitFailed, "Lease"},
+		{"port taken", []string{"all", "--store", store, "--http", taken.Addr().String()}, exitFailed, "choose another --http"},
+		{"no server", []string{"order", "--store", store, "--http", "127.0.0.1:0", "--server", "nats://127.0.0.1:1", "--wait", "50ms"}, exitFailed, "cannot connect"},
+		{"lease too short", append([]string{"order", "--store", store, "--http", "127.0.0.1:0", "--lease", "1ms"}, s.flags...), exitFailed, "Lease"},
 		{
 			"subjects of another stream",
-			[]string{"order", "--http", "127.0.0.1:0", "--server", s.flags[1], "--prefix", s.Names().Prefix + "x"},
+			[]string{"order", "--store", store, "--http", "127.0.0.1:0", "--server", s.flags[1], "--prefix", s.Names().Prefix + "x"},
 			exitFailed, "FOREIGN",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := farandole(t, "", append([]string{"serve"}, tt.args...)...)
-			if got.code != tt.want || !strings.Contains(got.err, tt.says) {
+			if got.code != tt.want || !strings.Contains(got.err, tt.says) || strings.Contains(got.err, "s3cret") {
 				t.Errorf("%+v, want %d saying %q", got, tt.want, tt.says)
 			}
 		})
 	}
-	for _, name := range []string{"orders", "payments"} { // made by "lease too short"
-		must(t, s.JetStream().DeleteStream(t.Context(), "KV_"+s.Names().Bucket(name)))
+	must(t, s.JetStream().DeleteStream(t.Context(), "KV_"+s.Names().Bucket("payments"))) // made by "lease too short"
+}
+
+// A server that is up, and has no such database, is not waited for.
+func TestServe_waits_for_no_database_that_is_not_there(t *testing.T) {
+	t.Parallel()
+	target, err := url.Parse(pgtest.Database(t))
+	must(t, err)
+	target.Path += "_not"
+	s := newSystem(t)
+	got := farandole(t, "", append([]string{"serve", "order", "--http", "127.0.0.1:0", "--wait", "10m", "--database-url", target.String()}, s.flags...)...)
+	if got.code != exitFailed || !strings.Contains(got.err, "does not exist") {
+		t.Errorf("%+v", got)
 	}
+	must(t, s.JetStream().DeleteStream(t.Context(), "KV_"+s.Names().Bucket("payments")))
 }
 
 func TestHealthcheck(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/farandole/farandole/internal/host"
 	"github.com/farandole/farandole/internal/ledger"
 	"github.com/farandole/farandole/internal/provider"
+	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/inventory"
 	"github.com/farandole/farandole/services/order"
 	"github.com/farandole/farandole/services/payment"
@@ -70,7 +71,7 @@ func (s *serving) start(ctx context.Context) error {
 	provisioned := false
 	for _, service := range []struct {
 		name bus.Consumer
-		add  func(*bus.Bus) error
+		add  func(context.Context, *bus.Bus) error
 	}{
 		{order.Name, s.addOrder}, {payment.Name, s.addPayment}, {inventory.Name, s.addInventory},
 	} {
@@ -87,7 +88,7 @@ func (s *serving) start(ctx context.Context) error {
 			}
 			provisioned = true
 		}
-		if err := service.add(b); err != nil {
+		if err := service.add(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -160,10 +161,9 @@ func (s *serving) provision(ctx context.Context, b *bus.Bus) error {
 	}
 }
 
-// settings are a consumer's, as far as flags say. outside says that its
-// handlers have effects outside NATS.
-func (s *serving) settings(b *bus.Bus, outside bool) (cfg consumer.Config, err error) {
-	cfg = consumer.Config{
+// settings are a consumer's, as far as flags say.
+func (s *serving) settings() consumer.Config {
+	cfg := consumer.Config{
 		Concurrency: s.cmd.Concurrency, Lease: s.cmd.Lease, Grace: s.cmd.Grace,
 		Retry: consumer.RetryPolicy{MaxAttempts: s.cmd.MaxAttempts}, Logger: s.log,
 	}
@@ -171,19 +171,20 @@ func (s *serving) settings(b *bus.Bus, outside bool) (cfg consumer.Config, err e
 	if cfg.Lease > 0 { // a handler may not take longer than its lease
 		cfg.HandlerTimeout = min(cfg.Lease, defaultHandlerTimeout)
 	}
-	cfg.Ledger, err = ledger.Kind(s.cmd.Ledger).Open(b, outside, s.log)
-	return cfg, err
+	return cfg
 }
 
 // defaultHandlerTimeout is the consumer's.
 const defaultHandlerTimeout = 10 * time.Second
 
-func (s *serving) addOrder(b *bus.Bus) error {
-	settings, err := s.settings(b, false)
+func (s *serving) addOrder(ctx context.Context, b *bus.Bus) error {
+	db, err := s.openDatabase(ctx)
 	if err != nil {
 		return err
 	}
-	svc, err := order.New(b, order.Config{Deadline: s.cmd.Deadline, Consumer: settings, Logger: s.log})
+	svc, err := order.New(b, db, order.Config{
+		Deadline: s.cmd.Deadline, Consumer: s.settings(), Relay: outbox.RelayConfig{Lease: s.cmd.Lease}, Logger: s.log,
+	})
 	if err != nil {
 		return err
 	}
@@ -191,12 +192,11 @@ func (s *serving) addOrder(b *bus.Bus) error {
 	return nil
 }
 
-func (s *serving) addPayment(b *bus.Bus) error {
-	settings, err := s.settings(b, true)
-	if err != nil {
+func (s *serving) addPayment(_ context.Context, b *bus.Bus) (err error) {
+	cfg := payment.Config{GatewayURL: s.cmd.GatewayURL, Consumer: s.settings(), Logger: s.log}
+	if cfg.Consumer.Ledger, err = ledger.Kind(s.cmd.Ledger).Open(b, true, s.log); err != nil {
 		return err
 	}
-	cfg := payment.Config{GatewayURL: s.cmd.GatewayURL, Consumer: settings, Logger: s.log}
 	if t := cfg.Consumer.HandlerTimeout; t > 0 { // the gateway's share of it
 		cfg.Timeout = min(t*2/3, defaultGatewayTimeout)
 	}
@@ -211,13 +211,8 @@ func (s *serving) addPayment(b *bus.Bus) error {
 // defaultGatewayTimeout is payment's.
 const defaultGatewayTimeout = 5 * time.Second
 
-func (s *serving) addInventory(b *bus.Bus) error {
-	settings, err := s.settings(b, false)
-	if err != nil {
-		return err
-	}
-	settings.Ledger = nil // its own: its state is in the stream
-	svc, err := inventory.New(b, inventory.Config{Consumer: settings, Logger: s.log})
+func (s *serving) addInventory(_ context.Context, b *bus.Bus) error {
+	svc, err := inventory.New(b, inventory.Config{Consumer: s.settings(), Logger: s.log})
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/internal/human"
-	"github.com/farandole/farandole/services/order"
 	"github.com/farandole/farandole/services/payment"
 )
 
@@ -71,5 +70,5 @@ func (c *topologyFlags) print(a *app, plan bus.Plan) error {
 
 // topology is what a system of the demo's services wants.
 func topology(replicas int) bus.TopologyConfig {
-	return bus.TopologyConfig{Replicas: replicas, Buckets: []string{order.Bucket, payment.Bucket}}
+	return bus.TopologyConfig{Replicas: replicas, Buckets: []string{payment.Bucket}}
 }

@@ -51,6 +51,8 @@ const (
 	hold = time.Minute
 	// margin is how much later than the end of a lease it may be noticed.
 	margin = 2 * time.Second
+	// soon is how long a test waits for what has to happen, on a slow machine.
+	soon = time.Minute
 	// step is how much time passes between two looks at a condition.
 	step = 20 * time.Millisecond
 	// short is a retention that ends during a test, but not between two calls.
@@ -94,8 +96,13 @@ func message(subject, id string) *nats.Msg {
 	return &nats.Msg{Subject: subject, Header: nats.Header{nats.MsgIdHdr: {id}}, Data: []byte(id)}
 }
 
-// refused is a message that can never be stored.
-func (b *rig) refused() *nats.Msg { return message("no-stream-stores-this", rand.Text()) }
+// refused is a message that can never be stored: no stream takes its subject,
+// and no server its size.
+func (b *rig) refused() *nats.Msg {
+	m := message("no-stream-stores-this", rand.Text())
+	m.Data = make([]byte, 2<<20)
+	return m
+}
 
 func failure(n int, text string) *bus.Attempt {
 	return &bus.Attempt{Number: n, At: time.Now().UTC().Truncate(time.Second), Class: "test", Error: text, Host: "here"}

@@ -2,7 +2,6 @@ package deduptest
 
 import (
 	"errors"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -97,7 +96,7 @@ func testDiscard(b *rig) {
 	b.ok(l.Discard(b.ctx, consumer, k))
 	b.wantState(l, k, "discarded")
 	b.claim(l, request(k, hold), dedup.Parked)
-	b.eventually(10*time.Second, func() bool { return b.Marks() == 0 })
+	b.eventually(soon, func() bool { return b.Marks() == 0 })
 
 	k = newKey()
 	c := b.claim(l, request(k, hold), dedup.Claimed)
@@ -110,7 +109,7 @@ func testParkedStays(b *rig) {
 	b.parkOnce(l, k)
 	c := b.claim(l, request(newKey(), hold), dedup.Claimed) // a mark that ends
 	b.ok(l.Complete(b.ctx, c, nil))
-	b.eventually(10*time.Second, func() bool { return b.Marks() == 1 })
+	b.eventually(soon, func() bool { return b.Marks() == 1 })
 	b.wantState(l, k, "parked")
 	b.claim(b.Open(), replay(k, 1), dedup.Claimed)
 }

@@ -3,7 +3,6 @@ package deduptest
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
@@ -143,29 +142,31 @@ func testReclaim(b *rig) {
 	l, k := b.Open(), newKey()
 	c := b.claim(l, request(k, hold), dedup.Claimed)
 	b.ok(l.Complete(b.ctx, c, nil))
-	b.claimWithin(l, request(k, hold), 10*time.Second)
+	b.claimWithin(l, request(k, hold), soon)
 
 	k = newKey()
 	b.claim(b.Open(), request(k, hold), dedup.Claimed) // abandoned for longer than the retention
-	c = b.claimWithin(b.Open(), request(k, hold), 10*time.Second)
+	c = b.claimWithin(b.Open(), request(k, hold), soon)
 	if c.Crashes != 0 {
 		b.Fatalf("%d crashes of a forgotten event", c.Crashes)
 	}
 }
 
 func testRetention(b *rig) {
-	const events = 200
+	const workers, events = 8, 25 // few at a time: a claim must not outlast the retention
 	l := b.Open()
 	var all sync.WaitGroup
-	for range events {
+	for range workers {
 		all.Go(func() {
-			k := newKey()
-			c, err := l.Claim(b.ctx, request(k, hold))
-			if err == nil && c.Status == dedup.Claimed {
-				err = l.Complete(b.ctx, c, nil)
-			}
-			if err != nil {
-				b.Error(err)
+			for range events {
+				k := newKey()
+				c, err := l.Claim(b.ctx, request(k, hold))
+				if err == nil && c.Status == dedup.Claimed {
+					err = l.Complete(b.ctx, c, nil)
+				}
+				if err != nil {
+					b.Error(err)
+				}
 			}
 		})
 	}
@@ -175,5 +176,5 @@ func testRetention(b *rig) {
 		k := newKey()
 		b.ok(l.Release(b.ctx, b.claim(l, request(k, hold), dedup.Claimed), failure(1, "never again"), nil))
 	}
-	b.eventually(10*time.Second, func() bool { return b.Marks() == 0 })
+	b.eventually(soon, func() bool { return b.Marks() == 0 })
 }

@@ -13,7 +13,7 @@ import (
 type process struct {
 	// run works until ctx ends.
 	run func(ctx context.Context) error
-	// cut closes what the process listens on, abruptly. Nil for nothing.
+	// cut closes what the process listens on and writes to, abruptly. Nil for nothing.
 	cut func()
 }
 
@@ -26,7 +26,7 @@ type instance struct {
 }
 
 // actor is a service that can be killed and comes back, like a container with
-// a restart policy. Each life has its own connection to NATS.
+// a restart policy. Each life has its own connections to NATS and its database.
 type actor struct {
 	name    string
 	connect func(ctx context.Context, name string) (*bus.Bus, error)
@@ -63,8 +63,10 @@ func (a *actor) rise(ctx context.Context) error {
 	return nil
 }
 
-// kill ends the current life without any goodbye: its sockets are closed before
-// anything hears of it, so nothing that it holds is settled or given back.
+// kill ends the current life without any goodbye: its sockets and its database
+// are closed before anything hears of it, so nothing that it holds is settled or
+// given back. A transaction that was about to commit then may do so, as if death
+// had come a moment later; after kill has returned nothing commits any more.
 func (a *actor) kill() {
 	i := a.take()
 	if i == nil {
@@ -79,6 +81,7 @@ func (a *actor) kill() {
 	if err := i.bus.Close(); err != nil {
 		a.failed(fmt.Errorf("demo: %s: %w", a.name, err))
 	}
+	<-i.ended
 }
 
 // stop ends the current life in order, and waits for all lives.

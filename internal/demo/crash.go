@@ -43,7 +43,7 @@ func (c *crasher) run(ctx context.Context) error {
 		away := downMin + time.Duration(c.random.Int64N(int64(downMax-downMin)))
 		victim.kill()
 		c.happened()
-		c.notice("crash: %s killed, its connection cut; back in %d ms", victim.name, away.Milliseconds())
+		c.notice("crash: %s killed, its connections cut; back in %d ms", victim.name, away.Milliseconds())
 		if err := sleep(ctx, away); err != nil {
 			return err
 		}

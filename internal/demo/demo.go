@@ -31,9 +31,13 @@ type Config struct {
 	Seed uint64
 	// Faults to inject. Defaults to Some.
 	Faults Faults
-	// Ledger of order and payment; inventory keeps its state in the stream and
-	// so needs the one there. Defaults to KV.
+	// Ledger of payment; inventory keeps its state in the stream and so needs
+	// the one there, and order the one in its database. Defaults to KV.
 	Ledger ledger.Kind
+	// DatabaseURL names a Postgres database, in which the order service gets a
+	// schema of its own (demo_…) that is dropped in the end. Defaults to none: a
+	// SQLite file in a temporary directory.
+	DatabaseURL string
 	// Deadline bounds the whole run. Defaults to 3 min.
 	Deadline time.Duration
 	// Progress is called about ten times a second, from one goroutine.

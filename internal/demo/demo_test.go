@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/internal/database"
+	"github.com/farandole/farandole/internal/pg/pgtest"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
@@ -73,6 +76,33 @@ func TestDemo_in_a_storm(t *testing.T) {
 	}
 }
 
+// The demo leaves nothing behind in somebody's database, and can be repeated there.
+func TestDemo_on_Postgres(t *testing.T) {
+	t.Parallel()
+	target := pgtest.Database(t)
+	for range 2 {
+		r := runDemo(t, Config{Orders: 60, Seed: 3, Faults: Storm, Concurrency: 8, DatabaseURL: target})
+		if r.CrashesInjected != 9 || r.Kept != 25 || r.DuplicatesInjected == 0 {
+			t.Errorf("too little trouble: %+v", r)
+		}
+	}
+	db, err := database.Open(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	var left int
+	err = db.DB.QueryRowContext(t.Context(), `SELECT count(*) FROM information_schema.tables
+		WHERE table_schema NOT IN ('pg_catalog', 'information_schema')`).Scan(&left)
+	if err != nil || left != 0 {
+		t.Errorf("%d tables are left (%v)", left, err)
+	}
+}
+
 func TestDemo_of_one_order(t *testing.T) {
 	t.Parallel()
 	runDemo(t, Config{Orders: 1, Seed: 1, Faults: Some})
@@ -83,6 +113,11 @@ func TestDemo_refuses_nonsense(t *testing.T) {
 	for _, cfg := range []Config{{Orders: -1}, {Concurrency: -1}, {Rate: -1}, {Faults: "rain"}, {Deadline: 1}} {
 		if _, err := Run(t.Context(), cfg); !errors.Is(err, ErrConfig) {
 			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+	for _, target := range []string{"order.db", "postgres://u:s3cret@h:port/d", "mysql://u:s3cret@h/d"} {
+		if _, err := Run(t.Context(), Config{DatabaseURL: target}); !errors.Is(err, ErrConfig) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v", target, err)
 		}
 	}
 }

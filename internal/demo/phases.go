@@ -96,7 +96,7 @@ func (r *run) settle(ctx context.Context) error {
 		defer cancel()
 		ctx = limited
 	}
-	return awaitRest(ctx, r.bus)
+	return awaitRest(ctx, r.bus, r.store.DB)
 }
 
 // replay mends what was broken and sends back the dead letters that can be
@@ -145,7 +145,7 @@ func (r *run) audit(ctx context.Context, orders []taken, first []dlq.Entry, repl
 	for i, o := range orders {
 		ids[i] = o.id
 	}
-	verdict, err := audit.Run(ctx, r.bus, r.gateway.URL, ids...)
+	verdict, err := audit.Run(ctx, r.bus, r.store.DB, r.gateway.URL, ids...)
 	if err != nil {
 		return Report{}, err
 	}

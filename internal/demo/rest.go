@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -20,47 +21,66 @@ const (
 var errRestless = errors.New("demo: the system does not come to rest")
 
 // awaitRest waits until no service has anything to do: nothing undelivered and
-// nothing unacknowledged for any durable consumer.
-func awaitRest(ctx context.Context, b *bus.Bus) error {
+// nothing unacknowledged for any durable consumer, and nothing unpublished in
+// the outbox in db.
+func awaitRest(ctx context.Context, b *bus.Bus, db *sql.DB) error {
 	tick := time.NewTicker(restPoll)
 	defer tick.Stop()
-	busy := 0
+	var before look
 	for calm := 0; calm < restTwice; {
-		n, err := openWork(ctx, b)
+		now, err := lookAt(ctx, b, db)
 		switch {
-		case err == nil && n == 0:
-			busy, calm = 0, calm+1
+		case err == nil && now.open == 0 && now.last == before.last:
+			calm++
+		case err == nil && now.open == 0:
+			calm = 1
 		case err == nil:
-			busy, calm = n, 0
+			calm = 0
 		case ctx.Err() == nil:
 			return err
+		}
+		if err == nil {
+			before = now
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %d events are open: %w", errRestless, busy, ctx.Err())
+			return fmt.Errorf("%w: %d events are open: %w", errRestless, before.open, ctx.Err())
 		}
 	}
 	return nil
 }
 
-// openWork counts what the durable consumers of the event stream have not settled.
-func openWork(ctx context.Context, b *bus.Bus) (int, error) {
+// look is what one look at the system saw.
+type look struct {
+	open int
+	// last is the stream's last sequence: while it moves, what was handed from
+	// the outbox to the stream may have been missed in both.
+	last uint64
+}
+
+// lookAt counts what the outbox and the durable consumers of the event stream
+// have not settled.
+func lookAt(ctx context.Context, b *bus.Bus, db *sql.DB) (l look, err error) {
+	err = db.QueryRowContext(ctx, `SELECT count(*) FROM outbox WHERE status IN ('PENDING', 'PROCESSING')`).Scan(&l.open)
+	if err != nil {
+		return look{}, fmt.Errorf("demo: look at the outbox: %w", err)
+	}
 	stream, err := b.JetStream().Stream(ctx, b.Names().EventsStream())
 	if err != nil {
-		return 0, fmt.Errorf("demo: look at consumers: %w", err)
+		return look{}, fmt.Errorf("demo: look at the stream: %w", err)
 	}
-	open := 0
 	list := stream.ListConsumers(ctx)
 	for info := range list.Info() {
 		if isDurable(info) {
-			open += int(info.NumPending) + info.NumAckPending //nolint:gosec // small numbers
+			l.open += int(info.NumPending) + info.NumAckPending //nolint:gosec // small numbers
 		}
 	}
 	if err := list.Err(); err != nil {
-		return 0, fmt.Errorf("demo: look at consumers: %w", err)
+		return look{}, fmt.Errorf("demo: look at consumers: %w", err)
 	}
-	return open, nil
+	l.last = stream.CachedInfo().State.LastSeq
+	return l, nil
 }
 
 func isDurable(info *jetstream.ConsumerInfo) bool { return info.Config.Durable != "" }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/outbox"
 )
 
 func TestAwaitRest_says_what_is_open(t *testing.T) {
@@ -22,7 +23,23 @@ func TestAwaitRest_says_what_is_open(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := awaitRest(t.Context(), b); err != nil {
+	st, err := newStore(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	o, err := st.Outbox(outbox.Config{Names: b.Names(), Source: "/order"})
+	if err == nil {
+		err = o.Migrate(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := awaitRest(t.Context(), b, st.DB); err != nil {
 		t.Fatalf("at rest: %v", err)
 	}
 	e, err := b.Seal(bus.Draft{Type: typePlaced, Key: "ord-1"})
@@ -32,11 +49,27 @@ func TestAwaitRest_says_what_is_open(t *testing.T) {
 	if _, err := b.Publish(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if err := awaitRest(ctx, b); !errors.Is(err, errRestless) || !strings.Contains(err.Error(), "1 events are open") {
-		t.Errorf("with an open event: %v", err)
+	restless := func(want string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		if err := awaitRest(ctx, b, st.DB); !errors.Is(err, errRestless) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
+	restless("1 events are open")
+
+	tx, err := st.DB.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err = o.Seal(bus.Draft{Type: typePlaced, Key: "ord-2"}); err == nil {
+		err = o.Add(t.Context(), tx, e)
+	}
+	if err = errors.Join(err, tx.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	restless("2 events are open")
 }
 
 func TestActor_tells_when_a_life_ends_by_itself(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/internal/database"
 )
 
 // Phases of a run.
@@ -30,6 +31,9 @@ const (
 
 // ErrConfig is returned when a setting makes no sense.
 var ErrConfig = errors.New("demo: configuration")
+
+// errDatabaseURL does not show the URL: it may hold a password.
+var errDatabaseURL = fmt.Errorf("%w: DatabaseURL: want one that begins with postgres://", ErrConfig)
 
 func (c Config) withDefaults() Config {
 	c.Orders = cmp.Or(c.Orders, 200)
@@ -52,6 +56,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("%w: Orders %d, Concurrency %d, Rate %v", ErrConfig, c.Orders, c.Concurrency, c.Rate)
 	case !known:
 		return fmt.Errorf("%w: Faults %q", ErrConfig, c.Faults)
+	case c.DatabaseURL != "" && !database.IsURL(c.DatabaseURL):
+		return errDatabaseURL
 	case c.Deadline <= auditTime:
 		return fmt.Errorf("%w: Deadline %v: want more than %v", ErrConfig, c.Deadline, auditTime)
 	default:

@@ -14,6 +14,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/internal/ledger"
+	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/inventory"
 	"github.com/farandole/farandole/services/order"
 	"github.com/farandole/farandole/services/payment"
@@ -43,37 +44,41 @@ func settings(log zerolog.Logger) consumer.Config {
 	}
 }
 
-// orderService has its HTTP interface on a port that outlives its crashes.
+// orderService has its HTTP interface on a port, and its orders in a database,
+// that outlive its crashes.
 type orderService struct {
-	addr   string
-	ledger ledger.Kind
-	log    zerolog.Logger
+	addr  string
+	store *store
+	log   zerolog.Logger
 }
 
 // newOrderService finds a free port.
-func newOrderService(kind ledger.Kind, log zerolog.Logger) (*orderService, error) {
+func newOrderService(st *store, log zerolog.Logger) (*orderService, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("demo: order: %w", err)
 	}
-	return &orderService{addr: l.Addr().String(), ledger: kind, log: log}, l.Close()
+	return &orderService{addr: l.Addr().String(), store: st, log: log}, l.Close()
 }
 
 func (o *orderService) url() string { return "http://" + o.addr }
 
 func (o *orderService) start(b *bus.Bus) (process, error) {
-	consumer := settings(o.log)
-	var err error
-	if consumer.Ledger, err = o.ledger.Open(b, false, o.log); err != nil {
-		return process{}, err
-	}
-	s, err := order.New(b, order.Config{Consumer: consumer, Logger: o.log})
+	db, err := o.store.open()
 	if err != nil {
 		return process{}, err
+	}
+	consumer := settings(o.log)
+	consumer.Concurrency = 0 // as many as the database is good for
+	s, err := order.New(b, db, order.Config{
+		Consumer: consumer, Relay: outbox.RelayConfig{Lease: lease, BaseDelay: baseDelay, MaxDelay: maxDelay}, Logger: o.log,
+	})
+	if err != nil {
+		return process{}, errors.Join(err, db.Close())
 	}
 	listener, err := net.Listen("tcp", o.addr)
 	if err != nil {
-		return process{}, err
+		return process{}, errors.Join(err, db.Close())
 	}
 	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: time.Minute}
 	serving := make(chan error, 1)
@@ -83,10 +88,11 @@ func (o *orderService) start(b *bus.Bus) (process, error) {
 		if served := <-serving; !errors.Is(served, http.ErrServerClosed) {
 			err = errors.Join(err, served)
 		}
-		return err
+		return errors.Join(err, db.Close())
 	}
 	return process{run: run, cut: func() {
-		server.Close() //nolint:errcheck // a killed process has nobody to tell; run closes again and tells
+		//nolint:errcheck // a killed process has nobody to tell; run closes again and tells
+		_, _ = server.Close(), db.Close()
 	}}, nil
 }
 

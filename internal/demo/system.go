@@ -19,11 +19,12 @@ import (
 const connectTimeout = 10 * time.Second
 
 // system is a whole system in this process: a NATS server with a temporary
-// store, the services, each with its own connection, and the gateway.
+// store, a database, the services, each with its own connections, and the gateway.
 type system struct {
 	cfg     Config
 	server  *embedded.Server
 	bus     *bus.Bus           // the demo's own
+	store   *store             // the order service's database
 	gateway *provider.Provider // a company outside: it never crashes here
 	payment *paymentService
 	actors  []*actor
@@ -46,14 +47,17 @@ func startSystem(ctx context.Context, cfg Config) (s *system, err error) {
 	if s.bus, err = s.connect(ctx, "demo"); err != nil {
 		return s, err
 	}
-	topology := s.bus.Topology(bus.TopologyConfig{Buckets: []string{order.Bucket, payment.Bucket}})
+	topology := s.bus.Topology(bus.TopologyConfig{Buckets: []string{payment.Bucket}})
 	if _, err = s.bus.Provision(ctx, topology); err != nil {
 		return s, fmt.Errorf("demo: %w", err)
 	}
 	if s.gateway, err = provider.Start(gateway.Config{Logger: cfg.Logger}); err != nil {
 		return s, fmt.Errorf("demo: %w", err)
 	}
-	shop, err := newOrderService(cfg.Ledger, cfg.Logger)
+	if s.store, err = newStore(ctx, cfg.DatabaseURL); err != nil {
+		return s, err
+	}
+	shop, err := newOrderService(s.store, cfg.Logger)
 	if err != nil {
 		return s, err
 	}
@@ -96,6 +100,9 @@ func (s *system) stop() error {
 	var errs []error
 	for _, a := range s.actors {
 		errs = append(errs, a.stop())
+	}
+	if s.store != nil {
+		errs = append(errs, s.store.close())
 	}
 	if s.gateway != nil {
 		errs = append(errs, s.gateway.Stop())

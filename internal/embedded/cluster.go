@@ -3,7 +3,6 @@ package embedded
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -21,23 +20,29 @@ import (
 // [Server.Config].
 func StartCluster(n int, cfg Config) ([]*Server, error) {
 	cfg = cfg.withDefaults()
-	ports, err := FreePorts(cfg.Host, 2*n)
+	servers, err := onFreePorts(cfg.Host, 2*n, cfg.members)
 	if err != nil {
-		return nil, fmt.Errorf("%w: cluster: %w", ErrStart, err)
-	}
-	var servers []*Server
-	for i := range n {
-		s, err := Start(cfg.member(i, ports[:n], ports[n+i]))
-		if err != nil {
-			return nil, errors.Join(err, stopAll(servers))
-		}
-		servers = append(servers, s)
+		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	for deadline := time.Now().Add(readyTimeout); !slices.ContainsFunc(servers, func(s *Server) bool { return s.leads(n) }); {
 		if time.Now().After(deadline) {
 			return nil, errors.Join(fmt.Errorf("%w: cluster: no leader of all members after %s", ErrStart, readyTimeout), stopAll(servers))
 		}
 		<-time.After(readyStep)
+	}
+	return servers, nil
+}
+
+// members starts the servers of a cluster, which all know its ports beforehand:
+// half of them are for clients.
+func (c Config) members(ports []int) (servers []*Server, err error) {
+	n := len(ports) / 2
+	for i := range n {
+		s, err := launch(c.member(i, ports[:n], ports[n+i]))
+		if err != nil {
+			return nil, errors.Join(err, stopAll(servers))
+		}
+		servers = append(servers, s)
 	}
 	return servers, nil
 }
@@ -65,30 +70,6 @@ func (c Config) member(i int, routes []int, port int) Config {
 
 // leads reports whether s is the leader and knows n members.
 func (s *Server) leads(n int) bool { return len(s.ns.JetStreamClusterPeers()) == n }
-
-// Ports are taken from below those that systems give to outgoing connections:
-// one of these could take the port of a server that is being restarted.
-const (
-	lowestPort  = 20000
-	highestPort = 32000
-	portTries   = 100
-)
-
-// FreePorts finds n ports of host on which nothing listens now. Another process
-// could take one before the server does, which then fails to start.
-func FreePorts(host string, n int) ([]int, error) {
-	var ports []int
-	for range portTries {
-		port := lowestPort + rand.N(highestPort-lowestPort) //nolint:gosec // spread, not secrecy
-		if slices.Contains(ports, port) || checkFree(host, port) != nil {
-			continue
-		}
-		if ports = append(ports, port); len(ports) == n {
-			return ports, nil
-		}
-	}
-	return nil, fmt.Errorf("no %d free ports on %s", n, host)
-}
 
 func stopAll(servers []*Server) error {
 	var errs []error

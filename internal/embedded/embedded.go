@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 
 const (
 	// readyTimeout bounds Start: recovery of a large store included.
-	readyTimeout = 30 * time.Second
+	readyTimeout = 60 * time.Second
 	readyStep    = 50 * time.Millisecond
 
 	// maxMemoryStore bounds streams in memory. When told nothing the server
@@ -36,7 +37,8 @@ type Config struct {
 	StoreDir string
 	// Host is the address to listen on. Defaults to 127.0.0.1.
 	Host string
-	// Port to listen on. Defaults to a free one ([Server.ClientURL] tells it).
+	// Port to listen on. Defaults to a free one that no outgoing connection will
+	// take while the server is being restarted; [Server.Port] tells it.
 	Port int
 	// NoListen serves connections of this process only. Defaults to false.
 	NoListen bool
@@ -77,7 +79,7 @@ func (c Config) options(storeDir string) *server.Options {
 		JetStreamMaxMemory: maxMemoryStore,
 		NoSigs:             true,
 	}
-	if c.Port == 0 {
+	if c.Port == 0 { // nothing listens: the server would take 0 for its default
 		opts.Port = server.RANDOM_PORT
 	}
 	if c.Tune != nil {
@@ -101,6 +103,18 @@ type Server struct {
 // match [ErrStart] and say what is wrong with the store directory or the port.
 func Start(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
+	if cfg.Port != 0 || cfg.NoListen {
+		return onGivenPorts(func() (*Server, error) { return launch(cfg) })
+	}
+	return onFreePorts(cfg.Host, 1, func(ports []int) (*Server, error) {
+		chosen := cfg
+		chosen.Port = ports[0]
+		return launch(chosen)
+	})
+}
+
+// launch starts a server on the port that it is told, or fails at once.
+func launch(cfg Config) (*Server, error) {
 	storeDir, release, err := openStore(cfg.StoreDir)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStart, err)
@@ -128,6 +142,9 @@ func (s *Server) run() error {
 	for deadline := time.Now().Add(readyTimeout); !ns.ReadyForConnections(readyStep); {
 		select {
 		case text := <-log.fatal:
+			if strings.HasPrefix(text, "Error listening on ") {
+				return fmt.Errorf("%w is not free: %s", errPort, text)
+			}
 			return errors.New(text)
 		default:
 		}
@@ -224,12 +241,4 @@ func checkPort(opts *server.Options) error {
 		return nil
 	}
 	return checkFree(opts.Host, opts.Port)
-}
-
-func checkFree(host string, port int) error {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
-	if err != nil {
-		return fmt.Errorf("port %d is not free: %w", port, err)
-	}
-	return l.Close()
 }

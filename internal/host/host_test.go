@@ -17,6 +17,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// soon is how long a test waits for what has to happen, on a slow machine.
+const soon = 60 * time.Second
+
 // untilDone is a part that runs until it is stopped.
 func untilDone(name string) Part {
 	return Part{Name: name, Run: func(ctx context.Context) error { <-ctx.Done(); return nil }}
@@ -33,7 +36,7 @@ func listen(t *testing.T) net.Listener {
 
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: soon, Transport: &http.Transport{DisableKeepAlives: true}}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +65,7 @@ func start(t *testing.T, cfg Config) (stop func() error) {
 		case err := <-ended:
 			ended <- err
 			return err
-		case <-time.After(10 * time.Second):
+		case <-time.After(soon):
 			t.Error("host did not stop")
 			return nil
 		}

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Check holds the evidence against every invariant and returns what is broken,
-// by order. It is pure.
+// Check holds the evidence against every invariant and returns what is broken:
+// order by order, then what is no order's. It is pure.
 func Check(e Evidence) []Violation {
 	c := newChecker(e)
 	for _, id := range c.orders {
@@ -23,6 +23,9 @@ func Check(e Evidence) []Violation {
 	c.checkStock()
 	c.checkBooks()
 	c.checkStrangers()
+	c.checkOrphans()
+	c.checkOutbox()
+	c.checkInbox()
 	return c.violations
 }
 
@@ -35,6 +38,7 @@ type checker struct {
 	charges    map[string][]Charge
 	letters    map[string][]Letter // by order
 	parked     map[string]bool     // event keys
+	unsent     map[string]bool     // orders with a parked row in the outbox
 	violations []Violation
 
 	reservations map[string]Reservation
@@ -43,7 +47,7 @@ type checker struct {
 func newChecker(e Evidence) *checker {
 	c := &checker{
 		Evidence: e, expected: map[string]bool{}, records: map[string]Order{},
-		charges: map[string][]Charge{}, letters: map[string][]Letter{}, parked: map[string]bool{},
+		charges: map[string][]Charge{}, letters: map[string][]Letter{}, parked: map[string]bool{}, unsent: map[string]bool{},
 		reservations: map[string]Reservation{},
 	}
 	ids := map[string]bool{}
@@ -65,6 +69,11 @@ func newChecker(e Evidence) *checker {
 		c.letters[l.Order] = append(c.letters[l.Order], l)
 		c.parked[l.EventKey] = true
 	}
+	for _, r := range e.Outbox {
+		if r.Status == rowDeadLetter {
+			c.unsent[r.Order] = true
+		}
+	}
 	return c
 }
 
@@ -75,8 +84,9 @@ func (c *checker) report(invariant, order, expected, found string) {
 // ended says whether an order has reached its end.
 func ended(o Order) bool { return o.Status == statusConfirmed || o.Status == statusCancelled }
 
-// excused says whether a dead letter explains that an order goes no further.
-func (c *checker) excused(id string) bool { return len(c.letters[id]) > 0 }
+// excused says whether a dead letter, or a parked row of the outbox, explains
+// that an order goes no further.
+func (c *checker) excused(id string) bool { return len(c.letters[id]) > 0 || c.unsent[id] }
 
 // checkFinal: every accepted order is kept and has ended, or a dead letter says why not.
 func (c *checker) checkFinal(id string) {

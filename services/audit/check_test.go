@@ -62,8 +62,28 @@ func sound() Evidence {
 	e.saga("regret", placed, cancelRequested, released, refunded, cancelled)
 	e.saga("late", placed, deadline, cancelRequested, released, refunded, cancelled)
 	e.saga("stuck", placed)
+	e.saga("unsent") // its first event could not be published
+	e.Expected = append(e.Expected, "unsent")
+	e.Orders = append(e.Orders, Order{"unsent", "placed", "EUR", 2500, []Item{{"widget", 1}}})
+	e.outbox("good", placed, confirmed)
+	e.outbox("late", placed, cancelRequested, cancelled)
+	e.Outbox = append(e.Outbox,
+		Row{ID: 8, MessageID: "timer", Subject: "timer.order.deadline.late", Order: "late", Status: "PUBLISHED"},
+		Row{ID: 9, MessageID: "timer-2", Subject: "timer.order.deadline.late", Order: "late", Status: "PUBLISHED"},
+		Row{ID: 10, MessageID: "unsent-x", Subject: "events.order.placed.v1.unsent", Event: true, Order: "unsent", Status: "DEAD_LETTER", Attempts: 5})
+	e.Inbox = []Mark{{"order", "good-" + captured, "done"}, {"order", "garbage", "parked"}, {"order", "gone", "discarded"}}
+	e.Letters = append(e.Letters, Letter{"order.garbage", "order", "decode", "garbage", ""})
 	e.Events["nobody"] = []Event{{Sequence: 98, EventKey: "forged", ID: "forged", Source: "/mallory", Type: placed}}
 	return e
+}
+
+// outbox appends the published rows of some of an order's events.
+func (e *Evidence) outbox(id string, types ...string) {
+	for _, t := range types {
+		e.Outbox = append(e.Outbox, Row{
+			ID: int64(len(e.Outbox) + 1), MessageID: id + "-" + t, Subject: "events." + t + "." + id, Event: true, Order: id, Status: "PUBLISHED",
+		})
+	}
 }
 
 // reserve sets widgets aside, or lets them leave the stock, for an order.
@@ -130,6 +150,7 @@ func TestCheck_names_what_is_broken(t *testing.T) {
 		{"order not final", func(e *Evidence) { e.Orders[0].Status = "paid" }, Final, "good", "status paid"},
 		{"no letter for the stuck order", func(e *Evidence) { e.Letters = e.Letters[1:] }, Final, "stuck", "dead letter"},
 		{"accepted order without record", func(e *Evidence) { e.Expected = append(e.Expected, "ghost") }, Final, "ghost", "none"},
+		{"order lost, its event stored", func(e *Evidence) { e.Orders = e.Orders[1:] }, Stored, "good", "the order that order.placed.v1 tells of"},
 		{"order not in the stream", func(e *Evidence) { delete(e.Events, "poor") }, Stored, "poor", "none"},
 
 		{"charged twice", func(e *Evidence) { e.Charges = append(e.Charges, Charge{"ch-3", "good", "EUR", 5000, 0}) }, Money, "good", "ch-1 of 5000 EUR, ch-3 of 5000 EUR"},
@@ -185,8 +206,20 @@ func TestCheck_names_what_is_broken(t *testing.T) {
 			e.Events["good"] = append(e.Events["good"], Event{EventKey: "y", ID: "y", Source: "/inventory", Type: rejected, Causation: "good-" + captured})
 		}, FollowUp, "good", "inventory.reserved.v1, inventory.rejected.v1"},
 
-		{"garbage swallowed", func(e *Evidence) { e.Letters = slices.Delete(e.Letters, 1, 2) }, Accounting, "", "undecodable message 99"},
-		{"forged event swallowed", func(e *Evidence) { e.Letters = e.Letters[:2] }, Accounting, "nobody", "forged"},
+		{"row left pending", func(e *Evidence) { e.Outbox[1].Status = "PENDING" }, Outbox, "good", "PENDING"},
+		{"row left in somebody's hands", func(e *Evidence) { e.Outbox[1].Status = "PROCESSING" }, Outbox, "good", "PROCESSING"},
+		{"published row not in the stream", func(e *Evidence) { e.Outbox[1].MessageID = "other" }, Outbox, "good", "row 2 on events.order.confirmed.v1.good in the stream"},
+		{"row doubled", func(e *Evidence) { e.outbox("good", placed) }, Outbox, "good", "rows 1 and 9"},
+		{"row parked for no reason", func(e *Evidence) { e.Outbox[7].Attempts = 0 }, Outbox, "unsent", "why row 10"},
+		{"unsent row gone", func(e *Evidence) { e.Outbox = e.Outbox[:7] }, Stored, "unsent", "none"},
+		{"event dropped half-way", func(e *Evidence) { e.Inbox[0].State = "waiting" }, Inbox, "", "good-" + captured},
+		{"claim left behind", func(e *Evidence) { e.Inbox[0].State = "claimed" }, Inbox, "", "claimed"},
+		{"parked without a letter", func(e *Evidence) { e.Letters = e.Letters[:3] }, Inbox, "", "parked by order"},
+
+		{"garbage swallowed", func(e *Evidence) {
+			e.Letters = slices.DeleteFunc(e.Letters, func(l Letter) bool { return l.EventKey == "garbage" })
+		}, Accounting, "", "undecodable message 99"},
+		{"forged event swallowed", func(e *Evidence) { e.Letters = slices.Delete(e.Letters, 2, 3) }, Accounting, "nobody", "forged"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 
@@ -10,23 +11,21 @@ import (
 	"github.com/farandole/farandole/internal/follow"
 )
 
-// Where the services keep their documents.
-const (
-	ordersBucket = "orders"    // a KV bucket
-	inventory    = "inventory" // a consumer with its state in the event stream
-)
+// inventory is the consumer that keeps its state in the event stream.
+const inventory = "inventory"
 
-// Collect reads the evidence. expected are the ids of the accepted orders, nil
-// when nobody kept them. It keeps about a kilobyte an order. Errors are those
-// of reading: nothing is wrong with the system, but nothing is known either.
-func Collect(ctx context.Context, b *bus.Bus, gatewayURL string, expected []string) (Evidence, error) {
+// Collect reads the evidence. orders is the order service's database. expected
+// are the ids of the accepted orders, nil when nobody kept them. It keeps about
+// a kilobyte an order. Errors are those of reading: nothing is wrong with the
+// system, but nothing is known either.
+func Collect(ctx context.Context, b *bus.Bus, orders *sql.DB, gatewayURL string, expected []string) (Evidence, error) {
 	e := Evidence{Expected: expected, Events: map[string][]Event{}}
 	for _, step := range []struct {
 		what string
 		do   func(context.Context, *bus.Bus) error
 	}{
 		{"events", e.collectEvents},
-		{"orders", e.collectOrders},
+		{"order's tables", func(ctx context.Context, b *bus.Bus) error { return e.collectTables(ctx, b, orders) }},
 		{"inventory", e.collectInventory},
 		{"dead letters", e.collectLetters},
 		{"gateway books", func(ctx context.Context, _ *bus.Bus) error { return e.collectBooks(ctx, gatewayURL) }},
@@ -74,24 +73,6 @@ func itemsOf(lines []item) []Item {
 		items[i] = Item(l)
 	}
 	return items
-}
-
-func (e *Evidence) collectOrders(ctx context.Context, b *bus.Bus) error {
-	type record struct {
-		ID       string `json:"order_id"`
-		Status   string `json:"status"`
-		Currency string `json:"currency"`
-		Total    int64  `json:"total"`
-		Items    []item `json:"items"`
-	}
-	bucket, err := bus.OpenBucket[record](ctx, b, ordersBucket)
-	if err != nil {
-		return err
-	}
-	return bucket.Each(ctx, func(_ string, r record, _ uint64) error {
-		e.Orders = append(e.Orders, Order{r.ID, r.Status, r.Currency, r.Total, itemsOf(r.Items)})
-		return nil
-	})
 }
 
 func (e *Evidence) collectInventory(ctx context.Context, b *bus.Bus) error {

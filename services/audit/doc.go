@@ -2,10 +2,11 @@
 // its promises, or names what is wrong.
 //
 // [Collect] reads the evidence where it is: the payment gateway's books, the
-// services' records, the event stream and the dead letters. [Check] is pure
-// and holds it against the invariants. [Run] does both. The auditor shares no
-// code with the services it audits: it knows the outside contract
-// (docs/contract.md) and reads plain JSON.
+// order service's tables, the other services' records, the event stream and the
+// dead letters. [Check] is pure and holds it against the invariants. [Run] does
+// both. The auditor shares no code with the services it audits: it knows the
+// outside contract (docs/contract.md), selects from the documented tables and
+// reads plain JSON.
 //
 // The system must be at rest: nothing in flight, nobody placing orders.
 // Otherwise the parts of the evidence are from different moments and do not

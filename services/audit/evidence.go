@@ -7,8 +7,10 @@ type Evidence struct {
 	// Expected are the ids of the orders that were accepted (answered with
 	// 202). Nil when nobody kept them: then the records count as expected.
 	Expected []string
-	// Orders are the order service's records.
+	// Orders, Outbox and Inbox are the order service's tables.
 	Orders []Order
+	Outbox []Row
+	Inbox  []Mark
 	// Events are the decoded events of the stream, oldest first, by what they
 	// are about. A copy stored twice is two events of one EventKey.
 	Events map[string][]Event
@@ -30,6 +32,24 @@ type Order struct {
 	Currency string
 	Total    int64 // minor units
 	Items    []Item
+}
+
+// Row is one message in the outbox.
+type Row struct {
+	ID        int64
+	MessageID string // of an event, its event key
+	Subject   string
+	Event     bool // an event, not a timer
+	Order     string
+	Status    string
+	Attempts  int
+}
+
+// Mark is what the inbox says of one event.
+type Mark struct {
+	Consumer string
+	EventKey string
+	State    string
 }
 
 // Item is one line of an order.

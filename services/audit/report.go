@@ -5,7 +5,9 @@ import "time"
 // Names of the invariants.
 const (
 	Final      = "final"      // every order ended, or a dead letter explains why not
-	Stored     = "stored"     // every accepted order is in the stream
+	Stored     = "stored"     // every accepted order is in the stream, and none else
+	Outbox     = "outbox"     // nothing waits in the outbox, and what was published is in the stream
+	Inbox      = "inbox"      // every event that was taken up has come to an end
 	Money      = "money"      // charged - refunded is the total if confirmed, else 0; one charge an order
 	StockKept  = "stock"      // pieces are conserved, and reserved exactly for confirmed orders
 	Path       = "path"       // events of an order follow one another as declared, each once

@@ -2,18 +2,20 @@ package audit
 
 import (
 	"context"
+	"database/sql"
 	"slices"
 	"time"
 
 	"github.com/farandole/farandole/bus"
 )
 
-// Run collects the evidence of b's system and checks it. gatewayURL is the
-// payment gateway's base URL, whose books are at /books. expected are the ids
-// of the accepted orders, none when nobody kept them. The error is one of
-// reading the evidence; what is wrong with the system is in the report.
-func Run(ctx context.Context, b *bus.Bus, gatewayURL string, expected ...string) (Report, error) {
-	e, err := Collect(ctx, b, gatewayURL, expected)
+// Run collects the evidence of b's system and checks it. orders is the order
+// service's database. gatewayURL is the payment gateway's base URL, whose books
+// are at /books. expected are the ids of the accepted orders, none when nobody
+// kept them. The error is one of reading the evidence; what is wrong with the
+// system is in the report.
+func Run(ctx context.Context, b *bus.Bus, orders *sql.DB, gatewayURL string, expected ...string) (Report, error) {
+	e, err := Collect(ctx, b, orders, gatewayURL, expected)
 	if err != nil {
 		return Report{}, err
 	}

@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { bustest.Main(m) }
 
 // soon is how long a test waits for what has to happen, on a slow machine.
-const soon = 30 * time.Second
+const soon = 60 * time.Second
 
 // system is a system whose other services are the test.
 type system struct {

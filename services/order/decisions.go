@@ -1,7 +1,6 @@
 package order
 
 import (
-	"cmp"
 	"fmt"
 
 	"github.com/farandole/farandole/bus"
@@ -55,7 +54,7 @@ func onRefunded(o Order, p events.Refunded) (Order, []bus.Draft, error) {
 	}
 	reason := p.Reason
 	if o.Status == Cancelling {
-		reason = cmp.Or(o.Reason, byCustomer) // records of old have no reason yet
+		reason = o.Reason
 	}
 	next, drafts := cancelled(o, reason)
 	return next, drafts, nil
@@ -98,11 +97,11 @@ func onDeadline(o Order, p events.Deadline) (Order, []bus.Draft, error) {
 	if o.Instance != p.Instance || o.Status != Placed && o.Status != Paid {
 		return o, nil, nil
 	}
-	o.Status, o.Reason, o.CancelAnnounced = Cancelling, byDeadline, true
+	o.Status, o.Reason = Cancelling, byDeadline
 	return o, []bus.Draft{events.OrderCancelRequested.New(o.key(), events.CancelRequested{OrderID: o.ID, Reason: byDeadline})}, nil
 }
 
-// unknown is a transient error: the record may be late, and if it never comes
+// unknown is a transient error: the row may be late, and if it never comes
 // the event must not vanish, as money may have moved.
 func unknown(what, id string) error {
 	return fmt.Errorf("order: %s for %w %s", what, ErrUnknownOrder, id)

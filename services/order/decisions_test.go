@@ -34,12 +34,12 @@ func TestDecisions(t *testing.T) {
 	}{
 		{"captured", Placed, Paid, "", ""},
 		{"captured", Paid, Paid, "", ""},
-		{"captured", Cancelling, Cancelling, "", ""},
+		{"captured", Cancelling, Cancelling, "", "wish"},
 		{"captured", Confirmed, Confirmed, "", ""},
 		{"captured", Cancelled, Cancelled, "", ""},
 		{"reserved", Placed, Confirmed, confirm, ""},
 		{"reserved", Paid, Confirmed, confirm, ""},
-		{"reserved", Cancelling, Cancelling, "", ""},
+		{"reserved", Cancelling, Cancelling, "", "wish"},
 		{"reserved", Confirmed, Confirmed, "", ""},
 		{"reserved", Cancelled, Cancelled, "", ""},
 		{"declined", Placed, Cancelled, cancel, "payment declined: no funds"},
@@ -49,19 +49,23 @@ func TestDecisions(t *testing.T) {
 		{"declined", Cancelled, Cancelled, "", ""},
 		{"refunded", Placed, Cancelled, cancel, "out of stock: unicorn"},
 		{"refunded", Paid, Cancelled, cancel, "out of stock: unicorn"},
-		{"refunded", Cancelling, Cancelled, cancel, "cancelled by customer"},
+		{"refunded", Cancelling, Cancelled, cancel, "wish"},
 		{"refunded", Confirmed, Confirmed, "", ""},
 		{"refunded", Cancelled, Cancelled, "", ""},
 		{"deadline", "", "", "", ""},
 		{"deadline", Placed, Cancelling, undo, "deadline"},
 		{"deadline", Paid, Cancelling, undo, "deadline"},
-		{"deadline", Cancelling, Cancelling, "", ""},
+		{"deadline", Cancelling, Cancelling, "", "wish"},
 		{"deadline", Confirmed, Confirmed, "", ""},
 		{"deadline", Cancelled, Cancelled, "", ""},
 	} {
 		t.Run(tt.event+" when "+string(tt.from), func(t *testing.T) {
 			t.Parallel()
-			next, drafts, err := decide[tt.event](Order{ID: id, Instance: "i", Status: tt.from, Currency: "EUR", Total: 5000})
+			o := Order{ID: id, Instance: "i", Status: tt.from, Currency: "EUR", Total: 5000}
+			if tt.from == Cancelling {
+				o.Reason = "wish"
+			}
+			next, drafts, err := decide[tt.event](o)
 			if err != nil {
 				t.Fatal(err)
 			}

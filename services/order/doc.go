@@ -9,26 +9,31 @@
 //     (emits order.confirmed.v1), payment.declined.v1 and payment.refunded.v1
 //     (emit order.cancelled.v1).
 //
-// Its state is in the bucket [Bucket], one [Order] a document.
+// Its state is in the table orders of a SQL database, SQLite or Postgres, one
+// [Order] a row, with the outbox's and inbox's tables (package outbox) beside it.
 //
 // # Guarantees
 //
-//   - An order that was answered with 202 has been announced: its event is
-//     stored. The record is written first and the event published second; what
-//     a crash or an outage leaves unannounced is announced by the customer's
-//     retry or by [Service.Run], whichever comes first. The events' ids are
-//     derived from the order's, so announcing twice is harmless.
+//   - An order that was answered with 202 is committed, and its event with it:
+//     both are written in one transaction. The relay publishes the event when
+//     NATS can be reached. What is rolled back is never heard of.
 //   - One idempotency key is one order: the order's id is made from the key, so
-//     the record itself remembers the request.
+//     the row itself remembers the request.
+//   - An event that comes in takes effect once: the order's new state, the mark
+//     that the event was handled and what follows from it are one transaction.
 //   - An order ends once. What comes after the end changes nothing, in whatever
 //     order events arrive.
 //   - An order that is stuck is cancelled at its deadline: whatever was done for
 //     it is undone as if the customer had asked for it.
+//   - Lists are stable: an order that is there when a list begins is on exactly
+//     one of its pages, unless its status leaves the list's.
 //
 // # Not guaranteed
 //
 //   - That an order's end and its deadline keep to the second: what is first in
-//     the record wins, and the other changes nothing.
+//     the table wins, and the other changes nothing.
 //   - That a request answered with an error has not been accepted: after a 503
 //     the order may exist. Sending the request again with the same key tells.
+//   - That lists are in the order of placing to the millisecond: each process
+//     has its own clock.
 package order

@@ -9,81 +9,160 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/internal/follow"
+	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/events"
 )
 
 // soon is how long a test waits for what has to happen, on a slow machine.
-const soon = 20 * time.Second
+const soon = time.Minute
 
 const twoWidgets = `{"customer_id":"alice","currency":"EUR","items":[{"sku":"widget","quantity":2}]}`
 
-// system is one Farandole system on a server, with the order service's bucket.
+// system is one Farandole system on a server, with a database for the order service.
 type system struct {
 	tb     testing.TB
 	server *bustest.TestServer
 	bus    *bus.Bus // of the other services and of observers
+	target string   // names the database
+	db     *database.Database
 }
 
-func newSystem(tb testing.TB, server *bustest.TestServer) *system {
+// onEach runs a test on each database, at the same time.
+func onEach(t *testing.T, test func(t *testing.T, s *system)) {
+	t.Helper()
+	onEachWith(t, bustest.Server, test)
+}
+
+// onEachWith runs a test on each database with a server of the given kind.
+func onEachWith(t *testing.T, server func(tb testing.TB) *bustest.TestServer, test func(t *testing.T, s *system)) {
+	t.Helper()
+	t.Run("SQLite", func(t *testing.T) {
+		t.Parallel()
+		test(t, newSystem(t, server(t), filepath.Join(t.TempDir(), "order.db")))
+	})
+	t.Run("Postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, newSystem(t, server(t), pgtest.Database(t)))
+	})
+}
+
+func newSystem(tb testing.TB, server *bustest.TestServer, target string) *system {
 	tb.Helper()
 	b := bustest.Connect(tb, bus.Config{InProcess: server, Names: bus.Names{Prefix: bustest.Prefix()}})
-	return &system{tb: tb, server: server, bus: bustest.Provision(tb, b, bus.TopologyConfig{Buckets: []string{Bucket}})}
+	s := &system{tb: tb, server: server, target: target, bus: bustest.Provision(tb, b, bus.TopologyConfig{})}
+	s.db = s.open()
+	return s
 }
 
-// process is one running order service with a connection of its own.
+// open opens the database for a process.
+func (s *system) open() *database.Database {
+	s.tb.Helper()
+	db, err := database.Open(s.target)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	s.tb.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			s.tb.Error(err)
+		}
+	})
+	return db
+}
+
+// exec changes the database by hand.
+func (s *system) exec(statement string, args ...any) {
+	s.tb.Helper()
+	if _, err := s.db.DB.ExecContext(s.tb.Context(), statement, args...); err != nil {
+		s.tb.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// remove deletes an order by hand.
+func (s *system) remove(id string) {
+	s.tb.Helper()
+	s.exec(`DELETE FROM orders WHERE order_id = $1`, id)
+}
+
+// refuse makes the database fail the transactions that add a message to the
+// outbox whose subject contains some text, until heal.
+func (s *system) refuse(text string) (heal func()) {
+	s.tb.Helper()
+	if s.db.Dialect == outbox.SQLite {
+		s.exec(`CREATE TRIGGER refuse BEFORE INSERT ON outbox WHEN NEW.subject LIKE '%` + text + `%'
+			BEGIN SELECT RAISE(ABORT, 'injected fault'); END`)
+		return func() { s.exec(`DROP TRIGGER refuse`) }
+	}
+	s.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'injected fault'; END $$`)
+	s.exec(`CREATE TRIGGER refuse BEFORE INSERT ON outbox FOR EACH ROW WHEN (NEW.subject LIKE '%` + text + `%') EXECUTE FUNCTION refuse()`)
+	return func() { s.exec(`DROP TRIGGER refuse ON outbox`) }
+}
+
+// process is one running order service with connections of its own.
 type process struct {
 	*Service
-	s    *system
-	url  string
+	s   *system
+	url string
+	// stop fails the test if Run does, end returns its error.
 	stop func()
+	end  func() error
 }
 
 // config retries soon. The timeouts stay the real ones: on a busy machine
 // shorter ones would make failures that no test asked for.
 func config() Config {
-	return Config{Consumer: consumer.Config{
-		Retry: consumer.RetryPolicy{BaseDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond},
-	}}
+	return Config{
+		Consumer: consumer.Config{Retry: consumer.RetryPolicy{BaseDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond}},
+		Relay:    outbox.RelayConfig{BaseDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond},
+	}
 }
 
-// start runs an order service. wrap, which may be nil, puts something around
-// its store. It is stopped at the end of the test, or earlier by stop.
-func (s *system) start(cfg Config, wrap func(store) store) *process {
+// start runs an order service. It is stopped at the end of the test, or earlier
+// by stop.
+func (s *system) start(cfg Config) *process {
+	s.tb.Helper()
+	p := s.launch(cfg)
+	bustest.Eventually(s.tb, soon, func() error { return p.Health() })
+	return p
+}
+
+// launch runs an order service and does not wait until it is healthy.
+func (s *system) launch(cfg Config) *process {
 	s.tb.Helper()
 	b := bustest.Connect(s.tb, bus.Config{InProcess: s.server, Names: s.bus.Names()})
-	svc, err := New(b, cfg)
+	cfg.Logger = zerolog.New(zerolog.NewTestWriter(s.tb)).Level(zerolog.WarnLevel) // shown when the test fails
+	svc, err := New(b, s.open(), cfg)
 	if err != nil {
 		s.tb.Fatal(err)
-	}
-	if wrap != nil {
-		open := svc.open
-		svc.open = func(ctx context.Context) (store, error) {
-			st, err := open(ctx)
-			return wrap(st), err
-		}
 	}
 	web := httptest.NewServer(svc.Handler())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- svc.Run(ctx) }()
 	p := &process{Service: svc, s: s, url: web.URL}
-	p.stop = sync.OnceFunc(func() {
+	p.end = sync.OnceValue(func() error {
 		web.Close()
 		cancel()
-		if err := <-done; err != nil {
+		return <-done
+	})
+	p.stop = sync.OnceFunc(func() {
+		if err := p.end(); err != nil {
 			s.tb.Errorf("Run: %v", err)
 		}
 	})
-	s.tb.Cleanup(p.stop)
-	bustest.Eventually(s.tb, soon, func() error { return p.Health() })
+	s.tb.Cleanup(func() { p.stop() })
 	return p
 }
 
@@ -126,20 +205,51 @@ func key(k string) map[string]string { return map[string]string{"Idempotency-Key
 // order places an order and returns its id.
 func (p *process) order(k string) string {
 	p.s.tb.Helper()
-	a := p.call(http.MethodPost, "/orders", key(k), twoWidgets)
-	if a.status != http.StatusAccepted {
-		p.s.tb.Fatalf("POST /orders: %d %s", a.status, a.body)
+	if err := p.place(k); err != nil {
+		p.s.tb.Fatal(err)
 	}
 	return idOf(k)
 }
 
-func (p *process) record(id string) (Order, error) {
-	st, err := p.store()
-	if err != nil {
-		return Order{}, err
+// place places an order as a customer does.
+func (p *process) place(k string) error {
+	a, err := p.insist(http.MethodPost, "/orders", key(k), twoWidgets)
+	if err == nil && a.status != http.StatusAccepted {
+		err = fmt.Errorf("POST /orders: %d %s", a.status, a.body)
 	}
-	o, _, err := st.Get(p.s.tb.Context(), bus.Key(id))
-	return o, err
+	return err
+}
+
+// insist is do as customers do it: a service that is too busy now is asked again.
+func (p *process) insist(method, path string, header map[string]string, body string) (answer, error) {
+	for deadline := time.Now().Add(soon); ; {
+		a, err := p.do(method, path, header, body)
+		if err != nil || a.status != http.StatusServiceUnavailable || time.Now().After(deadline) {
+			return a, err
+		}
+	}
+}
+
+// placeAll places orders with the keys 0 to n-1 at the same time, each at one
+// of the processes.
+func placeAll(tb testing.TB, n int, ps ...*process) {
+	tb.Helper()
+	var placing sync.WaitGroup
+	errs := make([]error, n)
+	for i := range n {
+		placing.Go(func() { errs[i] = ps[i%len(ps)].place(fmt.Sprint(i)) })
+	}
+	placing.Wait()
+	if err := errors.Join(errs...); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func (p *process) record(id string) (Order, error) { return p.s.record(id) }
+
+// record returns the row of an order, the zero order if there is none.
+func (s *system) record(id string) (Order, error) {
+	return table{s.db.Dialect}.get(s.tb.Context(), s.db.DB, id)
 }
 
 // becomes waits until an order has a status.
@@ -166,22 +276,44 @@ func (s *system) publish(drafts ...bus.Draft) {
 
 func (s *system) send(d bus.Draft) error {
 	e, err := s.bus.Seal(d)
-	if err == nil {
-		_, err = s.bus.Publish(s.tb.Context(), e)
+	if err != nil {
+		return err
 	}
-	return err
+	for deadline := time.Now().Add(soon); ; {
+		_, err = s.bus.Publish(s.tb.Context(), e)
+		if !errors.Is(err, bus.ErrUnavailable) || time.Now().After(deadline) { // again is safe: it is the same event
+			return err
+		}
+	}
 }
 
-// settled waits until the order service's consumer has nothing left to do.
+// settled waits until all that was committed is published and the order
+// service's consumer has nothing left to do.
 func (s *system) settled() {
 	s.tb.Helper()
+	before := uint64(0)
 	bustest.Eventually(s.tb, soon, func() error {
-		c, err := s.bus.JetStream().Consumer(s.tb.Context(), s.bus.Names().EventsStream(), string(Name))
+		open := 0
+		err := s.db.DB.QueryRowContext(s.tb.Context(), `SELECT count(*) FROM outbox WHERE status IN ('PENDING', 'PROCESSING')`).Scan(&open)
+		if err != nil || open > 0 {
+			return fmt.Errorf("%d rows are not published (%w)", open, err)
+		}
+		stream, err := s.bus.JetStream().Stream(s.tb.Context(), s.bus.Names().EventsStream())
+		if err != nil {
+			return err
+		}
+		c, err := stream.Consumer(s.tb.Context(), string(Name))
 		if err != nil {
 			return err
 		}
 		if info := c.CachedInfo(); info.NumPending > 0 || info.NumAckPending > 0 {
 			return fmt.Errorf("%d not delivered, %d not acknowledged", info.NumPending, info.NumAckPending)
+		}
+		// While the stream grows, what is handed from outbox to stream may be missed in both.
+		last := stream.CachedInfo().State.LastSeq
+		if last != before {
+			before = last
+			return errors.New("the stream grows")
 		}
 		return nil
 	})
@@ -223,16 +355,26 @@ func (s *system) emitted(t bus.Type, id string) []string {
 	return s.stored(t)[id]
 }
 
-// one fails the test unless exactly one event of the type was stored.
+// one fails the test unless exactly one event of the type is stored when all is
+// settled.
 func (s *system) one(t bus.Type, id string) {
 	s.tb.Helper()
-	if ids := s.emitted(t, id); len(ids) != 1 {
-		s.tb.Errorf("%d %s about %s, want 1: %v", len(ids), t, id, ids)
-	}
+	s.settled()
+	bustest.Eventually(s.tb, soon, func() error {
+		ids := s.emitted(t, id)
+		switch {
+		case len(ids) == 0:
+			return fmt.Errorf("no %s about %s", t, id)
+		case len(ids) > 1:
+			s.tb.Errorf("%d %s about %s, want 1: %v", len(ids), t, id, ids)
+		}
+		return nil
+	})
 }
 
 func (s *system) none(t bus.Type, id string) {
 	s.tb.Helper()
+	s.settled()
 	if ids := s.emitted(t, id); len(ids) != 0 {
 		s.tb.Errorf("%s about %s was emitted: %v", t, id, ids)
 	}
@@ -258,40 +400,6 @@ func declined(id string) bus.Draft {
 
 func refunded(id string) bus.Draft {
 	return events.PaymentRefunded.New(bus.Key(id), events.Refunded{OrderID: id, Amount: events.Money{Amount: 5000, Currency: "EUR"}})
-}
-
-// faultyStore fails Puts as told: before the write, or after it, as when a
-// process dies or its acknowledgement is lost.
-type faultyStore struct {
-	store
-	before, after func(o Order) bool
-}
-
-var errFault = errors.New("injected fault")
-
-func (f *faultyStore) Put(ctx context.Context, k bus.Key, o Order, revision uint64) (uint64, error) {
-	if f.before != nil && f.before(o) {
-		return 0, errFault
-	}
-	revision, err := f.store.Put(ctx, k, o, revision)
-	if err == nil && f.after != nil && f.after(o) {
-		return 0, errFault
-	}
-	return revision, err
-}
-
-// times returns a fault that strikes n times for what match says.
-func times(n int, match func(o Order) bool) func(o Order) bool {
-	var mu sync.Mutex
-	return func(o Order) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		if n == 0 || !match(o) {
-			return false
-		}
-		n--
-		return true
-	}
 }
 
 func parse[T any](tb testing.TB, body string) (v T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/farandole/farandole/services/events"
 )
 
-// requestTimeout bounds what one request waits for the store and the bus.
+// requestTimeout bounds what one request waits for the database.
 const requestTimeout = 10 * time.Second
 
 // accepted is the answer to POST /orders and POST /orders/{id}/cancel. It says
@@ -22,7 +22,7 @@ type accepted struct {
 	Status  Status `json:"status"`
 }
 
-// view is the answer to GET /orders/{id}.
+// view is the answer to GET /orders/{id}, and an element of a list.
 type view struct {
 	OrderID    string        `json:"order_id"`
 	Status     Status        `json:"status"`
@@ -31,12 +31,18 @@ type view struct {
 	Total      int64         `json:"total"` // minor units
 	Items      []events.Item `json:"items"`
 	Reason     string        `json:"reason,omitempty"`
+	Created    time.Time     `json:"created"` // when it was placed
 	Updated    time.Time     `json:"updated"` // when the status last changed
+}
+
+func viewOf(o Order) view {
+	return view{o.ID, o.Status, o.CustomerID, o.Currency, o.Total, o.Items, o.Reason, o.Created, o.Updated}
 }
 
 func (s *Service) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /orders", s.postOrder)
+	mux.HandleFunc("GET /orders", s.getOrders)
 	mux.HandleFunc("GET /orders/{id}", s.getOrder)
 	mux.HandleFunc("POST /orders/{id}/cancel", s.postCancel)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, "alive") })
@@ -64,29 +70,31 @@ func (s *Service) postOrder(w http.ResponseWriter, r *http.Request) {
 func (s *Service) getOrder(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
-	st, err := s.store()
+	o, err := s.order(ctx, r.PathValue("id"))
 	if err != nil {
 		s.fail(w, err)
 		return
 	}
-	o, _, err := st.Get(ctx, bus.Key(r.PathValue("id")))
+	writeJSON(w, http.StatusOK, bus.ContentTypeJSON, viewOf(o))
+}
+
+// order returns an order. The error matches errNotFound if there is none.
+func (s *Service) order(ctx context.Context, id string) (Order, error) {
+	if err := s.open(); err != nil {
+		return Order{}, err
+	}
+	o, err := s.table.get(ctx, s.db.DB, id)
 	if err == nil && o.Status == "" {
 		err = errNotFound
 	}
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, bus.ContentTypeJSON, view{
-		OrderID: o.ID, Status: o.Status, CustomerID: o.CustomerID, Currency: o.Currency, Total: o.Total, Items: o.Items, Reason: o.Reason, Updated: o.Updated,
-	})
+	return o, err
 }
 
 func (s *Service) postCancel(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
 	id := r.PathValue("id")
-	if err := s.cancel(ctx, bus.Key(id)); err != nil {
+	if err := s.cancel(ctx, id); err != nil {
 		s.fail(w, err)
 		return
 	}
@@ -115,12 +123,12 @@ func (s *Service) fail(w http.ResponseWriter, err error) {
 		newProblem(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another request.").write(w)
 	case errors.Is(err, errFinal):
 		newProblem(http.StatusConflict, "final", "The order is confirmed or cancelled already.").write(w)
-	case errors.Is(err, bus.ErrDecode):
-		s.log.Error().Err(err).Msg("order record is unreadable")
-		newProblem(http.StatusInternalServerError, "internal", "The order's record is unreadable.").write(w)
+	case errors.Is(err, errUnreadable):
+		s.log.Error().Err(err).Msg("order is unreadable")
+		newProblem(http.StatusInternalServerError, "internal", "The record of an order is unreadable.").write(w)
 	default:
 		s.log.Warn().Err(err).Msg("request not carried out")
-		unavailable("The order service cannot reach its store now. Send the same request again.").write(w)
+		unavailable("The order service cannot reach its database now. Send the same request again.").write(w)
 	}
 }
 

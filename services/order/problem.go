@@ -3,6 +3,7 @@ package order
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 )
 
 // problem is an RFC 9457 problem document.
@@ -14,10 +15,12 @@ type problem struct {
 	Errors []fieldError `json:"errors,omitempty"`
 }
 
-// fieldError says what is wrong with one part of the body.
+// fieldError says what is wrong with one part of the body, or one parameter
+// of the query.
 type fieldError struct {
-	Pointer string `json:"pointer"` // JSON pointer as a URI fragment
-	Detail  string `json:"detail"`
+	Pointer   string `json:"pointer,omitempty"`   // JSON pointer as a URI fragment
+	Parameter string `json:"parameter,omitempty"` // its name
+	Detail    string `json:"detail"`
 }
 
 // newProblem makes a document whose type is a URN of this kind of problem.
@@ -31,6 +34,17 @@ func badRequest(detail string) *problem {
 
 func invalid(errs []fieldError) *problem {
 	p := newProblem(http.StatusUnprocessableEntity, "invalid-order", "The order cannot be accepted as it is.")
+	p.Errors = errs
+	return p
+}
+
+// badQuery tells all that is wrong, also in the detail: it is short.
+func badQuery(errs []fieldError) *problem {
+	var detail []string
+	for _, e := range errs {
+		detail = append(detail, e.Parameter+" "+e.Detail)
+	}
+	p := badRequest("The query cannot be answered: " + strings.Join(detail, "; ") + ".")
 	p.Errors = errs
 	return p
 }

@@ -91,14 +91,19 @@ func decode(body []byte) (r placeRequest, p *problem) {
 	return r, nil
 }
 
+// customerRule is what validCustomer checks, for people.
+const customerRule = "must have 1 to 128 bytes, none of them NUL"
+
+func validCustomer(id string) bool { return id != "" && len(id) <= maxCustomerID && storable(id) }
+
 // order checks the request and totals it.
 func (r placeRequest) order() (Order, []fieldError) {
 	var errs []fieldError
 	fail := func(pointer, format string, args ...any) {
 		errs = append(errs, fieldError{Pointer: "#/" + pointer, Detail: fmt.Sprintf(format, args...)})
 	}
-	if r.CustomerID == "" || len(r.CustomerID) > maxCustomerID {
-		fail("customer_id", "must have 1 to %d bytes", maxCustomerID)
+	if !validCustomer(r.CustomerID) {
+		fail("customer_id", "%s", customerRule)
 	}
 	if !events.ValidCurrency(r.Currency) {
 		fail("currency", "must be three capital letters")

@@ -19,7 +19,7 @@ import (
 	"github.com/farandole/farandole/services/payment/gateway"
 )
 
-const within = 10 * time.Second
+const within = 60 * time.Second
 
 // system is a running service on a real bus, with a real gateway.
 type system struct {

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/internal/pg/pgtest"
+)
+
+func TestMain(m *testing.M) { bustest.Main(m) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each order has one invoice and one event of it, however often it is placed
+// and its event comes, over a restart.
+func TestShop(t *testing.T) {
+	t.Parallel()
+	for name, reopen := range map[string]func(t *testing.T) func() (*shop, error){
+		"SQLite": func(t *testing.T) func() (*shop, error) {
+			t.Helper()
+			file := filepath.Join(t.TempDir(), "shop.db")
+			return func() (*shop, error) { return open("", file) }
+		},
+		"Postgres": func(t *testing.T) func() (*shop, error) {
+			t.Helper()
+			url := pgtest.Database(t)
+			return func() (*shop, error) { return open(url, "") }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reopen := reopen(t)
+			server := bustest.StartServer(t, bustest.ServerConfig{}) // the shop's names have no prefix
+			b := bustest.Provision(t, bustest.Connect(t, bus.Config{InProcess: server, Source: "/shop"}), bus.TopologyConfig{})
+			for range 2 {
+				s, err := reopen()
+				must(t, err)
+				watcher, err := reopen()
+				must(t, err)
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() {
+					ended <- run(ctx, s, bus.Config{InProcess: server}, []string{"ord-1", "ord-2", "ord-1"})
+				}()
+				bustest.Eventually(t, time.Minute, func() error {
+					select {
+					case err := <-ended:
+						t.Fatalf("it has ended: %v", err)
+					default:
+					}
+					return settled(t.Context(), b, watcher)
+				})
+				draft := placed.New("ord-1", Order{ID: "ord-1"})
+				draft.ID = "ord-1"
+				again, err := b.Seal(draft)
+				must(t, err)
+				m, err := b.Message(again)
+				must(t, err)
+				m.Header.Del("Nats-Msg-Id") // the server does not recognise it
+				p, err := b.Send(ctx, m)
+				must(t, err)
+				_, err = p.Wait(ctx)
+				must(t, err)
+				bustest.Eventually(t, time.Minute, func() error { return idle(t.Context(), b) })
+				must(t, settled(t.Context(), b, watcher))
+				stop()
+				must(t, <-ended)
+				must(t, watcher.outbox.DB().Close())
+			}
+		})
+	}
+}
+
+// settled reports that there are two invoices and two events of them.
+func settled(ctx context.Context, b *bus.Bus, s *shop) error {
+	var n int
+	if err := s.outbox.DB().QueryRowContext(ctx, "SELECT count(*) FROM invoices").Scan(&n); err != nil || n != 2 {
+		return fmt.Errorf("%d invoices, error %w", n, err)
+	}
+	stream, err := b.JetStream().Stream(ctx, b.Names().EventsStream())
+	if err != nil {
+		return err
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(b.Names().TypeFilter(written.Type())))
+	if err != nil {
+		return err
+	}
+	messages := uint64(0)
+	for _, n := range info.State.Subjects {
+		messages += n
+	}
+	if messages != 2 {
+		return fmt.Errorf("%d events of invoices", messages)
+	}
+	return nil
+}
+
+// idle reports that the consumer has settled all messages.
+func idle(ctx context.Context, b *bus.Bus) error {
+	c, err := b.JetStream().Consumer(ctx, b.Names().EventsStream(), "invoices")
+	if err != nil {
+		return err
+	}
+	info, err := c.Info(ctx)
+	if err == nil && (info.NumPending > 0 || info.NumAckPending > 0) {
+		err = fmt.Errorf("%d pending, %d not acknowledged", info.NumPending, info.NumAckPending)
+	}
+	return err
+}

@@ -1,0 +1,95 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/farandole/farandole/internal/database"
+)
+
+// dropTimeout bounds the removal of a schema.
+const dropTimeout = 10 * time.Second
+
+// store is the order service's database, of this run alone: a SQLite file in a
+// directory of its own, or a schema of its own in a Postgres database.
+type store struct {
+	*database.Database // the demo's own handle
+	target             string
+	remove             func(ctx context.Context) error
+}
+
+// newStore makes the database. databaseURL is empty for SQLite.
+func newStore(ctx context.Context, databaseURL string) (*store, error) {
+	s := &store{}
+	var err error
+	if databaseURL == "" {
+		err = s.makeFile()
+	} else {
+		err = s.makeSchema(ctx, databaseURL)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("demo: order's database: %w", err)
+	}
+	if s.Database, err = s.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("demo: order's database: %w", err), s.remove(ctx))
+	}
+	return s, nil
+}
+
+func (s *store) makeFile() error {
+	dir, err := os.MkdirTemp("", "farandole-demo-")
+	if err != nil {
+		return err
+	}
+	s.target = filepath.Join(dir, "order.db")
+	s.remove = func(context.Context) error { return os.RemoveAll(dir) }
+	return nil
+}
+
+// makeSchema makes a schema with a random name, in which the tables of all who
+// connect to the target are.
+func (s *store) makeSchema(ctx context.Context, databaseURL string) error {
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		return errDatabaseURL
+	}
+	schema := "demo_" + strings.ToLower(rand.Text()[:12])
+	admin := func(ctx context.Context, statement string) (err error) {
+		db, err := database.Open(databaseURL)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, db.Close()) }()
+		_, err = db.DB.ExecContext(ctx, statement)
+		return err
+	}
+	if err := admin(ctx, "CREATE SCHEMA "+schema); err != nil {
+		return err
+	}
+	query := u.Query()
+	query.Set("search_path", schema)
+	u.RawQuery = query.Encode()
+	s.target = u.String()
+	s.remove = func(ctx context.Context) error { return admin(ctx, "DROP SCHEMA "+schema+" CASCADE") }
+	return nil
+}
+
+// open opens the database for a life of the service.
+func (s *store) open() (*database.Database, error) { return database.Open(s.target) }
+
+// close removes the database with all that is in it. Nobody else uses it any more.
+func (s *store) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
+	defer cancel()
+	if err := errors.Join(s.Close(), s.remove(ctx)); err != nil {
+		return fmt.Errorf("demo: order's database: %w", err)
+	}
+	return nil
+}

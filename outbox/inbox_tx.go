@@ -1,0 +1,56 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+)
+
+// markTimeout bounds each thing that the ledger asks of the database; it is
+// longer than the busy timeout.
+const markTimeout = 15 * time.Second
+
+// transaction is a database transaction that outlives the context with which
+// it was begun, if that ends because the work is done.
+type transaction struct {
+	*sql.Tx
+	cancel context.CancelFunc // rolls back
+	unhook func() bool        // from the context
+}
+
+// begin begins a transaction. ctx bounds the waiting, and rolls the
+// transaction back if it ends for any other reason than that somebody
+// cancelled it without one, which is what a handler's return looks like.
+func (i *Inbox) begin(ctx context.Context) (*transaction, error) {
+	held, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	waiting := context.AfterFunc(ctx, cancel)
+	tx, err := i.outbox.db.BeginTx(held, nil)
+	if !waiting() {
+		err = errors.Join(err, context.Cause(ctx)) // database/sql rolls back what was begun
+	}
+	if err != nil {
+		cancel()
+		return nil, fault("begin", err)
+	}
+	t := &transaction{Tx: tx, cancel: cancel}
+	t.unhook = context.AfterFunc(ctx, func() {
+		if !errors.Is(context.Cause(ctx), context.Canceled) {
+			t.cancel()
+		}
+	})
+	return t, nil
+}
+
+// end rolls back what has not been committed. Doing it again is fine.
+func (t *transaction) end() {
+	t.unhook()
+	//nolint:errcheck // it is committed, or rolled back already, or the connection is broken, which rolls it back
+	_ = t.Rollback()
+	t.cancel()
+}
+
+// over reports whether err says that the transaction had ended before.
+func (t *transaction) over(err error) bool {
+	return errors.Is(err, sql.ErrTxDone) || errors.Is(err, context.Canceled)
+}

@@ -1,0 +1,174 @@
+package outboxtest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/outbox"
+)
+
+// shortWindow is a duplicate window that ends before a lease does.
+const shortWindow = time.Second
+
+// killedBeforeMark kills a relay process after the stream has acknowledged its
+// rows and before any of them is marked. At most so many copies are stored, and
+// each event takes effect once.
+func killedBeforeMark(copies int) func(*rig) {
+	return func(r *rig) {
+		const n = 20
+		effects := r.consume()
+		r.add(r.events(1, keys("ord-", n)...)...)
+		markable := r.unmarkable()
+		first := r.relayProcess(order{Lease: lease})
+		r.says(&first.log, "unmarkable")
+		r.wantOnce(n)
+		first.kill()
+		r.eventually(counts{outbox.Processing: n})
+
+		markable()
+		r.relay(outbox.RelayConfig{Lease: lease})
+		r.eventually(counts{outbox.Published: n})
+		times := map[string]int{}
+		for _, m := range r.stored() {
+			times[m.id]++
+		}
+		for id, n := range times {
+			if n > copies {
+				r.Errorf("event %s is stored %d times, want at most %d", id, n, copies)
+			}
+		}
+		bustest.Eventually(r, soon, func() error { return effects.want(n) })
+	}
+}
+
+// effects counts how often handlers have taken effect, by event id.
+type effects struct {
+	mu sync.Mutex
+	by map[string]int
+}
+
+func (e *effects) want(n int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id, times := range e.by {
+		if times != 1 {
+			return fmt.Errorf("event %s took effect %d times", id, times)
+		}
+	}
+	if len(e.by) != n {
+		return fmt.Errorf("%d events took effect, want %d", len(e.by), n)
+	}
+	return nil
+}
+
+// consume runs a consumer with a ledger to the end of the test.
+func (r *rig) consume() *effects {
+	r.Helper()
+	e := &effects{by: map[string]int{}}
+	registry := consumer.NewRegistry()
+	consumer.Handle(registry, bus.Define[string](placed), func(_ context.Context, event bus.Event, _ string) (consumer.Step, error) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.by[event.ID()]++
+		return consumer.Step{}, nil
+	})
+	c, err := consumer.New(r.bus, registry, consumer.Config{Name: "effects"})
+	r.ok(err)
+	ctx, cancel := context.WithCancel(r.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	r.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			r.Errorf("consumer: %v", err)
+		}
+	})
+	return e
+}
+
+// silent is a server on which the rig's subjects are stored and never
+// acknowledged, so that whoever publishes there waits.
+func (r *rig) silent() (*bustest.TestServer, *bus.Bus) {
+	r.Helper()
+	s := bustest.StartServer(r, bustest.ServerConfig{})
+	b := bustest.Connect(r, bus.Config{InProcess: s, Names: r.bus.Names()})
+	_, err := b.JetStream().CreateStream(r.Context(), jetstream.StreamConfig{
+		Name: "SILENT", Subjects: []string{b.Names().EventsFilter()}, NoAck: true, Storage: jetstream.MemoryStorage,
+	})
+	r.ok(err)
+	return s, b
+}
+
+// killedWithClaims kills a relay process that holds 50 rows while another relay runs.
+func killedWithClaims(r *rig) {
+	const n = 50
+	r.add(r.events(1, keys("ord-", n)...)...)
+	silent, _ := r.silent()
+	first := r.relayProcess(order{Lease: 2 * lease, URL: silent.URL()})
+	r.eventually(counts{outbox.Processing: n})
+	r.relay(outbox.RelayConfig{})
+	r.add(r.events(1, keys("free-", n)...)...)
+	r.becomes(n, "SELECT count(*) FROM outbox WHERE status = 'PUBLISHED' AND key LIKE 'free-%'")
+	first.kill()
+	r.eventually(counts{outbox.Published: 2 * n})
+	r.wantOnce(2 * n)
+}
+
+// staleOwner has a relay give up rows that another one has taken over meanwhile.
+func staleOwner(r *rig) {
+	const n = 10
+	r.add(r.events(1, keys("ord-", n)...)...)
+	var log lines
+	_, silent := r.silent()
+	r.relayOn(r.outbox, silent, outbox.RelayConfig{Lease: lease, Logger: log.logger()})
+	r.eventually(counts{outbox.Processing: n})
+	// As a claim does, with a lease that does not end.
+	r.exec("UPDATE outbox SET owner = 'another', due_at = " + r.past(-3600))
+	r.says(&log, "another relay has rows")
+	if got := r.number("SELECT count(*) FROM outbox WHERE status = 'PROCESSING' AND owner = 'another' AND attempts = 0"); got != n {
+		r.Errorf("%d rows are as the new owner left them, want %d", got, n)
+	}
+}
+
+// restored begins with a database as it was some time ago: a relay worked on
+// rows at that moment, and rows that it holds as pending were published since.
+func restored(r *rig) {
+	const n = 20
+	all := keys("ord-", n)
+	r.add(r.events(3, all...)...)
+	_, stop := r.relay(outbox.RelayConfig{})
+	r.eventually(counts{outbox.Published: 3 * n})
+	stop()
+	r.exec("UPDATE outbox SET status = 'PENDING', published_at = NULL WHERE id > $1", n)
+	r.exec("UPDATE outbox SET status = 'PROCESSING', owner = 'of the backup', due_at = "+r.past(3600)+" WHERE id > $1 AND id <= $2", n, 2*n)
+	for _, key := range all {
+		r.add(r.event(key, key+"-3"))
+	}
+	r.relay(outbox.RelayConfig{})
+	r.eventually(counts{outbox.Published: 4 * n})
+	r.wantOrder(r.wantOnce(4 * n))
+}
+
+// ends is a relay that is told to end while it waits for acknowledgements.
+func ends(r *rig) {
+	const n = 10
+	r.add(r.events(3, keys("ord-", n)...)...)
+	_, silent := r.silent()
+	_, stop := r.relayOn(r.outbox, silent, outbox.RelayConfig{Lease: lease})
+	r.eventually(counts{outbox.Processing: 3 * n})
+	stop()
+	r.eventually(counts{outbox.Pending: 3 * n})
+	if got := r.number("SELECT count(*) FROM outbox WHERE attempts > 0 OR owner IS NOT NULL"); got != 0 {
+		r.Errorf("%d rows have spent an attempt or have an owner", got)
+	}
+	r.relay(outbox.RelayConfig{})
+	r.eventually(counts{outbox.Published: 3 * n})
+	r.wantOrder(r.wantOnce(3 * n))
+}

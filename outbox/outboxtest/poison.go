@@ -1,0 +1,120 @@
+package outboxtest
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/outbox"
+)
+
+// smallPayload is less than [rig.large] makes.
+const smallPayload = 8 << 10
+
+func payload(n int32) func(*server.Options) {
+	return func(o *server.Options) { o.MaxPayload = n }
+}
+
+// large is an event that a server with smallPayload refuses.
+func (r *rig) large(key, id string) bus.Event {
+	r.Helper()
+	return r.eventOf(key, id, fmt.Appendf(nil, "%q", bytes.Repeat([]byte("x"), 10<<10)))
+}
+
+// unsendable has 100 rows at the head that can never be sent, and batches of 100.
+func unsendable(r *rig) {
+	const n = 100
+	for i := range n {
+		r.add(r.large(fmt.Sprint("bad-", i), fmt.Sprint("bad-", i)))
+	}
+	for i, broken := range []string{
+		"subject = 'not a subject'", "subject = 'events.*.>'", "subject = '$JS.API.STREAM.DELETE.X'", "subject = ''",
+		"headers = '{'", `headers = '{"a b":"c"}'`, `headers = '{"a":"b\nc"}'`, `headers = '{"a":1}'`, "message_id = ''",
+	} {
+		r.exec("UPDATE outbox SET "+broken+" WHERE key = $1", fmt.Sprint("bad-", i))
+	}
+	r.exec("UPDATE outbox SET subject = $1 WHERE key = 'bad-9'", fmt.Sprintf("events.%5000d", 1))
+	r.add(r.events(1, keys("good-", n)...)...)
+
+	// The bad ones wait for their next try: good ones go out.
+	_, stop := r.relay(outbox.RelayConfig{Batch: 100, MaxAttempts: 100, BaseDelay: time.Hour, MaxDelay: time.Hour})
+	r.becomes(n, "SELECT count(*) FROM outbox WHERE status = 'PUBLISHED' AND key LIKE 'good-%'")
+	stop()
+	r.becomes(n, "SELECT count(*) FROM outbox WHERE status = 'PENDING' AND key LIKE 'bad-%' AND attempts = 1")
+
+	// They are parked after as many tries as they may have.
+	r.exec("UPDATE outbox SET due_at = NULL WHERE status = 'PENDING'")
+	registry := prometheus.NewRegistry()
+	var log lines
+	relay, _ := r.relay(outbox.RelayConfig{
+		Batch: 100, MaxAttempts: 3, BaseDelay: time.Millisecond, Poll: 50 * time.Millisecond, Metrics: registry, Logger: log.logger(),
+	})
+	r.eventually(counts{outbox.Published: n, outbox.DeadLetter: n})
+	r.says(&log, "row is parked")
+	bustest.Eventually(r, soon, relay.Health)
+	for name, want := range map[string]float64{
+		"farandole_outbox_parked_total": n, "farandole_outbox_failures_total": 2 * n, "farandole_outbox_rows": n, "farandole_outbox_healthy": 1,
+	} {
+		r.metric(registry, name, func(got float64) bool { return got == want })
+	}
+
+	var ids []int64
+	for p, err := range r.outbox.Parked(r.Context(), outbox.ParkedFilter{}) {
+		r.ok(err)
+		if len(p.Attempts) != 3 || p.Last().Class == "" || p.Last().Error == "" || p.Reason() != bus.ReasonExhausted {
+			r.Errorf("the story of row %d is %+v", p.ID, p.Attempts)
+		}
+		if p.Last().Class == "too-large" {
+			ids = append(ids, p.ID)
+		}
+	}
+	if len(ids) != n-10 {
+		r.Errorf("%d rows are parked as too large, want %d", len(ids), n-10)
+	}
+	r.server.Reload(r, payload(1<<20))
+	bustest.Eventually(r, soon, func() bool { return r.bus.Conn().MaxPayload() == 1<<20 })
+	_, err := r.outbox.Redrive(r.Context(), ids...)
+	r.ok(err)
+	r.eventually(counts{outbox.Published: 2*n - 10, outbox.DeadLetter: 10})
+	r.wantOnce(2*n - 10)
+}
+
+// failingRow has a row in the middle of its key refused.
+func failingRow(r *rig) {
+	r.add(r.event("held", "held-0"), r.large("held", "held-bad"), r.event("held", "held-1"), r.event("held", "held-2"))
+	free := keys("free-", 20)
+	r.add(r.events(5, free...)...)
+	_, stop := r.relay(outbox.RelayConfig{Batch: 10, MaxAttempts: 100, BaseDelay: time.Hour, MaxDelay: time.Hour})
+	r.becomes(100, "SELECT count(*) FROM outbox WHERE status = 'PUBLISHED' AND key LIKE 'free-%'")
+	r.add(r.event("held", "held-3"))
+	r.add(r.events(1, "more")...)
+	r.becomes(1, "SELECT count(*) FROM outbox WHERE status = 'PUBLISHED' AND key = 'more'")
+	stop()
+	if got := r.number("SELECT count(*) FROM outbox WHERE status = 'PENDING' AND key = 'held'"); got != 4 {
+		r.Errorf("%d rows of the key wait, want the refused one and what follows", got)
+	}
+
+	// Parked, it holds back nothing any more.
+	r.exec("UPDATE outbox SET due_at = NULL WHERE due_at IS NOT NULL")
+	r.relay(outbox.RelayConfig{MaxAttempts: 1})
+	r.eventually(counts{outbox.Published: 105, outbox.DeadLetter: 1})
+	r.wantOrder(r.wantOnce(105))
+}
+
+// largeRows are more than a batch has memory for.
+func largeRows(r *rig) {
+	const n = 40
+	data := fmt.Appendf(nil, "%q", bytes.Repeat([]byte("x"), 900<<10))
+	for i := range n {
+		key := fmt.Sprint("ord-", i%8)
+		r.add(r.eventOf(key, fmt.Sprint(key, "-", i), data))
+	}
+	r.relay(outbox.RelayConfig{})
+	r.eventually(counts{outbox.Published: n})
+	r.wantOnce(n)
+}

@@ -1,0 +1,350 @@
+package outboxtest
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/outbox"
+)
+
+// Factory makes databases. All fields are required.
+type Factory struct {
+	Dialect outbox.Dialect
+	// Create makes an empty database for the test and returns what Open takes.
+	Create func(t *testing.T) (target string)
+	// Open opens the database, as each process of a system would.
+	Open func(target string) (*sql.DB, error)
+	// Watch tells of commits to the database.
+	Watch func(db *sql.DB, target string, o *outbox.Outbox) outbox.Watch
+}
+
+const (
+	// soon is a generous bound for what must happen.
+	soon = 60 * time.Second
+	// lease is short, for tests that wait for its end.
+	lease = 2 * time.Second
+
+	placed = "order.placed.v1"
+)
+
+// rig is a test at work on an outbox and a bus.
+type rig struct {
+	*testing.T
+	Factory
+	target string
+	server *bustest.TestServer
+	db     *sql.DB
+	outbox *outbox.Outbox
+	bus    *bus.Bus
+}
+
+// place is where a rig's bus is.
+type place struct {
+	tune     func(*server.Options) // of a server of its own; defaults to the shared one
+	bus      bus.Config
+	topology bus.TopologyConfig
+}
+
+// newRig has an empty outbox and a bus with its streams.
+func newRig(t *testing.T, f Factory, p place) *rig {
+	t.Helper()
+	r := &rig{T: t, Factory: f, target: f.Create(t)}
+	if p.tune == nil {
+		r.server = bustest.Server(t)
+	} else {
+		r.server = bustest.StartServer(t, bustest.ServerConfig{Tune: p.tune})
+	}
+	p.bus.Names = bus.Names{Prefix: bustest.Prefix()}
+	if p.bus.User == "" {
+		p.bus.InProcess = r.server
+	} else {
+		p.bus.URL = r.server.URL()
+	}
+	r.bus = bustest.Provision(t, bustest.Connect(t, p.bus), p.topology)
+	r.db, r.outbox = r.open()
+	r.ok(r.outbox.Migrate(t.Context()))
+	return r
+}
+
+// open opens the database once more, as another process would.
+func (r *rig) open() (*sql.DB, *outbox.Outbox) {
+	r.Helper()
+	db, err := r.Open(r.target)
+	r.ok(err)
+	r.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			r.Error(err)
+		}
+	})
+	o, err := outbox.New(db, outbox.Config{Dialect: r.Dialect, Names: r.bus.Names(), Source: "/outboxtest"})
+	r.ok(err)
+	return db, o
+}
+
+func (r *rig) ok(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+// event is one of a key; its data is the id.
+func (r *rig) event(key, id string) bus.Event {
+	r.Helper()
+	return r.eventOf(key, id, fmt.Appendf(nil, "%q", id))
+}
+
+func (r *rig) eventOf(key, id string, data []byte) bus.Event {
+	r.Helper()
+	e, err := r.outbox.Seal(bus.Draft{Type: placed, Key: bus.Key(key), ID: id, ContentType: bus.ContentTypeJSON, Data: data})
+	r.ok(err)
+	return e
+}
+
+// events are n of each key, in turn: key-0 for each, then key-1 and so on.
+func (r *rig) events(n int, keys ...string) (all []bus.Event) {
+	r.Helper()
+	for i := range n {
+		for _, key := range keys {
+			all = append(all, r.event(key, fmt.Sprintf("%s-%d", key, i)))
+		}
+	}
+	return all
+}
+
+// keys are n different ones.
+func keys(prefix string, n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprint(prefix, i)
+	}
+	return all
+}
+
+// add commits events in one transaction.
+func (r *rig) add(events ...bus.Event) {
+	r.Helper()
+	r.ok(add(r.Context(), r.outbox, events...))
+}
+
+func add(ctx context.Context, o *outbox.Outbox, events ...bus.Event) error {
+	tx, err := o.DB().BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := o.Add(ctx, tx, events...); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+// exec runs a statement; what follows FROM is the outbox.
+func (r *rig) exec(query string, args ...any) {
+	r.Helper()
+	if _, err := r.db.ExecContext(r.Context(), query, args...); err != nil {
+		r.Fatalf("%s: %v", query, err)
+	}
+}
+
+// relay starts a relay on the rig's outbox; stop ends it and waits.
+func (r *rig) relay(cfg outbox.RelayConfig) (relay *outbox.Relay, stop func()) {
+	r.Helper()
+	return r.relayOn(r.outbox, r.bus, cfg)
+}
+
+func (r *rig) relayOn(o *outbox.Outbox, b *bus.Bus, cfg outbox.RelayConfig) (relay *outbox.Relay, stop func()) {
+	r.Helper()
+	var log lines
+	cfg.Logger = cfg.Logger.Output(&log)
+	r.Cleanup(func() {
+		if r.Failed() {
+			r.Logf("a relay has said\n%s", &log)
+		}
+	})
+	relay, err := outbox.NewRelay(o, b, cfg)
+	r.ok(err)
+	ctx, cancel := context.WithCancel(r.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- relay.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			r.Errorf("Run: %v", err)
+		}
+	})
+	r.Cleanup(stop)
+	return relay, stop
+}
+
+// lines are what a logger or a process has written.
+type lines struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
+}
+
+// logger writes to l.
+func (l *lines) logger() zerolog.Logger { return zerolog.New(l) }
+
+// says waits until text was written.
+func (r *rig) says(l *lines, text string) {
+	r.Helper()
+	bustest.Eventually(r, soon, func() error {
+		if !strings.Contains(l.String(), text) {
+			return fmt.Errorf("%q is not in the log:\n%s", text, l)
+		}
+		return nil
+	})
+}
+
+// message is one that the event stream has stored.
+type message struct{ id, key, data string }
+
+// stored are the messages of the event stream, in its order.
+func (r *rig) stored() (all []message) {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), soon)
+	defer cancel()
+	stream, err := r.bus.JetStream().Stream(ctx, r.bus.Names().EventsStream())
+	r.ok(err)
+	feed, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	r.ok(err)
+	for want := stream.CachedInfo().State.Msgs; uint64(len(all)) < want; {
+		batch, err := feed.Fetch(int(min(want-uint64(len(all)), 1000))) //nolint:gosec // at most 1000
+		r.ok(err)
+		for m := range batch.Messages() {
+			subject := m.Subject()
+			all = append(all, message{
+				id: m.Headers().Get(nats.MsgIdHdr), key: subject[strings.LastIndexByte(subject, '.')+1:], data: string(m.Data()),
+			})
+		}
+		r.ok(batch.Error())
+	}
+	return all
+}
+
+// wantOnce wants so many messages in the stream, none of them twice.
+func (r *rig) wantOnce(n int) []message {
+	r.Helper()
+	all := r.stored()
+	times := map[string]int{}
+	for _, m := range all {
+		times[m.id]++
+	}
+	if len(all) != n || len(times) != n {
+		r.Errorf("the stream has %d messages of %d events, want %d", len(all), len(times), n)
+	}
+	return all
+}
+
+// wantOrder wants the messages of each key in the order of [rig.events].
+func (r *rig) wantOrder(all []message) {
+	r.Helper()
+	next := map[string]int{}
+	for _, m := range all {
+		if want := fmt.Sprintf("%q", fmt.Sprintf("%s-%d", m.key, next[m.key])); m.data != want {
+			r.Fatalf("of key %s comes %s, want %s", m.key, m.data, want)
+		}
+		next[m.key]++
+	}
+}
+
+// counts are how many rows have each status.
+type counts map[outbox.Status]int
+
+func (r *rig) count() (counts, error) {
+	rows, err := r.db.QueryContext(r.Context(), "SELECT status, count(*) FROM outbox GROUP BY status")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close() //nolint:errcheck // rows.Err says it
+	all := counts{}
+	for rows.Next() {
+		var status outbox.Status
+		var n int
+		if err := rows.Scan(&status, &n); err != nil {
+			return nil, err
+		}
+		all[status] = n
+	}
+	return all, rows.Err()
+}
+
+// eventually waits until so many rows have each status, and none another one.
+func (r *rig) eventually(want counts) {
+	r.Helper()
+	bustest.Eventually(r, soon, func() error {
+		got, err := r.count()
+		if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
+			err = fmt.Errorf("rows are %v, want %v", got, want)
+		}
+		return err
+	})
+}
+
+// number asks the database for one.
+func (r *rig) number(query string, args ...any) (n int) {
+	r.Helper()
+	if err := r.db.QueryRowContext(r.Context(), query, args...).Scan(&n); err != nil {
+		r.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// becomes waits until the answer is want.
+func (r *rig) becomes(want int, query string, args ...any) {
+	r.Helper()
+	bustest.Eventually(r, soon, func() error {
+		if n := r.number(query, args...); n != want {
+			return fmt.Errorf("%s: %d, want %d", query, n, want)
+		}
+		return nil
+	})
+}
+
+// unmarkable makes the database refuse that rows are marked as published, until
+// markable is called.
+func (r *rig) unmarkable() (markable func()) {
+	r.Helper()
+	if r.Dialect == outbox.SQLite {
+		r.exec(`CREATE TRIGGER unmarkable BEFORE UPDATE ON outbox WHEN NEW.status = 'PUBLISHED'
+			BEGIN SELECT RAISE(ABORT, 'unmarkable'); END`)
+		return func() { r.exec("DROP TRIGGER unmarkable") }
+	}
+	r.exec(`CREATE FUNCTION unmarkable() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'unmarkable'; END $$`)
+	r.exec(`CREATE TRIGGER unmarkable BEFORE UPDATE ON outbox FOR EACH ROW WHEN (NEW.status = 'PUBLISHED') EXECUTE FUNCTION unmarkable()`)
+	return func() { r.exec("DROP TRIGGER unmarkable ON outbox") }
+}
+
+// past is a time of the database, so many seconds ago.
+func (r *rig) past(seconds int) string {
+	if r.Dialect == outbox.SQLite {
+		return fmt.Sprintf("CAST(unixepoch('subsec') * 1000 AS INTEGER) - %d000", seconds)
+	}
+	return fmt.Sprintf("clock_timestamp() - interval '%d s'", seconds)
+}

@@ -1,0 +1,57 @@
+package outboxtest
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// Run runs the suite of the relay as subtests of t, in parallel. It starts its
+// test again in processes of their own: t's name must be that of a function, and
+// the test must do nothing else.
+func Run(t *testing.T, f Factory) {
+	t.Helper()
+	if asRelay(t, f) {
+		return
+	}
+	t.Parallel()
+	own := func(*server.Options) {}
+	small := place{tune: payload(smallPayload)}
+	login := place{tune: users(nil), bus: bus.Config{User: "relay", Password: "secret", PublishTimeout: publishTimeout}}
+	for name, test := range map[string]struct {
+		place place
+		run   func(*rig)
+	}{
+		"B68 a relay killed before it marks, duplicate window 2 min": {place{}, killedBeforeMark(1)},
+		"B68 a relay killed before it marks, duplicate window 1 s": {
+			place{topology: bus.TopologyConfig{Duplicates: shortWindow}}, killedBeforeMark(2),
+		},
+		"B69 nats down":                                 {login, unavailable(natsDown)},
+		"B69 no stream":                                 {login, unavailable(noStream)},
+		"B69 permission denied":                         {login, unavailable(denied)},
+		"B69 a stream without acknowledgements":         {login, unavailable(noAck)},
+		"B69 a responder in place of a stream":          {login, unavailable(responder)},
+		"B71 a lower id commits later":                  {place{}, lateCommit},
+		"B71 twenty writers, some roll back":            {place{}, manyWriters},
+		"B72 idle transactions":                         {place{}, idleTransactions},
+		"B74 a relay killed with 50 claims":             {place{}, killedWithClaims},
+		"B75 a relay stopped past its lease":            {place{}, stopped},
+		"B77 unsendable rows at the head":               {small, unsendable},
+		"B81 clean-up":                                  {place{}, cleanUp},
+		"a failing row holds back its key and no other": {small, failingRow},
+		"order through restarts and takeovers":          {place{}, restarts},
+		"an outage while writers are busy":              {place{tune: own}, outage},
+		"a restored database":                           {place{}, restored},
+		"marks of a stale owner affect nothing":         {place{}, staleOwner},
+		"a relay is woken":                              {place{}, woken},
+		"a relay that ends gives back what it holds":    {place{}, ends},
+		"rows larger than a batch has memory for":       {place{}, largeRows},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.run(newRig(t, f, test.place))
+		})
+	}
+}

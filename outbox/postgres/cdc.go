@@ -1,0 +1,249 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/farandole/farandole/outbox"
+)
+
+// ErrSetup is returned when the server or the role is not set up for a feed:
+// wal_level is not logical, no replication slot is free, the role lacks a
+// right, the slot belongs to another database. The text says what to change.
+var ErrSetup = errors.New("postgres: not set up for change data capture")
+
+// FeedConfig are the choices of [NewFeed].
+type FeedConfig struct {
+	// Slot is the name of the replication slot, [a-z0-9_]{1,63}; slots of all
+	// databases of a server share one space of names. Defaults to the table's name.
+	Slot string
+	// MaxLag is how much of the server's log, in bytes, the slot may be behind
+	// before [Feed.Health] complains. Defaults to 1 GiB.
+	MaxLag int64
+	// Metrics registers the gauges of the slot. Defaults to none.
+	Metrics prometheus.Registerer
+	// Logger defaults to silence.
+	Logger zerolog.Logger
+}
+
+var slotPattern = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
+
+func (c FeedConfig) withDefaults(table string) FeedConfig {
+	if c.Slot == "" {
+		c.Slot = table
+	}
+	if c.MaxLag == 0 {
+		c.MaxLag = 1 << 30
+	}
+	return c
+}
+
+func (c FeedConfig) validate() error {
+	var errs []error
+	if !slotPattern.MatchString(c.Slot) {
+		errs = append(errs, fmt.Errorf("%w: Slot %q: want [a-z0-9_]{1,63}", outbox.ErrConfig, c.Slot))
+	}
+	if c.MaxLag < 0 {
+		errs = append(errs, fmt.Errorf("%w: MaxLag %d: want a number of bytes", outbox.ErrConfig, c.MaxLag))
+	}
+	return errors.Join(errs...)
+}
+
+// Feed is the outbox's table as Postgres's write-ahead log tells it: the ids of
+// inserted rows, transaction by transaction in the order of their commits, by
+// logical replication (pgoutput). It is an [outbox.Feed] for the relays.
+//
+// A permanent replication slot remembers on the server how far the rows were
+// dealt with. Of all relays that name one slot Postgres lets one read; the
+// others stand by and take over.
+//
+// A slot that nobody reads any more keeps the server from removing its log, until
+// the disk is full: who stops using a feed must [Feed.Drop] it.
+type Feed struct {
+	o           *outbox.Outbox
+	conn        *pgx.ConnConfig
+	table       string // also the publication's name
+	cfg         FeedConfig
+	publication string // the publication's name
+
+	mu    sync.Mutex
+	fault error // why nobody reads the slot; nil while this process or another one does
+	slot  slot  // as last seen
+}
+
+var _ outbox.Feed = (*Feed)(nil)
+
+// NewFeed does no I/O. target names the database of o, as for [Open], for a role
+// that has the right REPLICATION; no pooler may be in between. Publication and slot
+// are made by the first [Feed.Tail]; the publication by o's own role, which owns
+// the table. The error matches [outbox.ErrConfig].
+func NewFeed(target string, o *outbox.Outbox, cfg FeedConfig) (*Feed, error) {
+	table := o.Config().Prefix + "outbox"
+	cfg = cfg.withDefaults(table)
+	if o.Config().Dialect != outbox.Postgres {
+		return nil, fmt.Errorf("%w: a feed needs an outbox in Postgres", outbox.ErrConfig)
+	}
+	conn, err := parse(target)
+	if err = errors.Join(err, cfg.validate()); err != nil {
+		return nil, err
+	}
+	conn.RuntimeParams["replication"] = "database"
+	f := &Feed{o: o, conn: conn, table: table, publication: table, cfg: cfg}
+	if err := f.register(cfg.Metrics); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Tail implements [outbox.Feed]. Besides [outbox.ErrFeedTaken] its errors match
+// [ErrSetup] or [outbox.ErrDatabase]. Making a slot waits for the end of all
+// transactions that are writing in any database of the server.
+func (f *Feed) Tail(ctx context.Context, attached func(context.Context) error, publish func(context.Context, []int64) error) error {
+	err := f.tail(ctx, attached, publish)
+	switch {
+	case ctx.Err() != nil:
+		f.report(nil)
+		return nil
+	case errors.Is(err, outbox.ErrFeedTaken):
+		f.report(nil)
+	default:
+		f.report(err)
+	}
+	return fmt.Errorf("postgres: feed %s: %w", f.cfg.Slot, err)
+}
+
+func (f *Feed) tail(ctx context.Context, attached func(context.Context) error, publish func(context.Context, []int64) error) (err error) {
+	conn, err := f.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, hangUp(ctx, conn)) }()
+	if err := f.open(ctx, conn); err != nil {
+		return err
+	}
+	f.cfg.Logger.Info().Str("slot", f.cfg.Slot).Msg("reading the replication slot")
+	s := newStream(conn)
+	g, running := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.read(running) })
+	g.Go(func() error {
+		if err := attached(running); err != nil {
+			return err
+		}
+		f.report(nil)
+		return s.publish(running, f.visible, publish)
+	})
+	g.Go(func() error { return f.observe(running) })
+	err = g.Wait()
+	if broken := f.unpublished(ctx, err); broken != nil {
+		return broken
+	}
+	if conn.IsClosed() {
+		return explain(err)
+	}
+	// Whoever reads next need not ask again about the rows since the last time.
+	return errors.Join(explain(err), explain(s.confirm()))
+}
+
+// unpublished drops the slot when its position is older than the publication,
+// which was made anew: Postgres would refuse it for ever. Rows are not lost with
+// a slot: they are in the table.
+func (f *Feed) unpublished(ctx context.Context, err error) error {
+	if code(err) != codeUndefinedObject {
+		return nil
+	}
+	f.cfg.Logger.Warn().Err(err).Str("slot", f.cfg.Slot).Msg("the publication was made anew; making the slot anew")
+	return errors.Join(explain(err), f.drop(ctx))
+}
+
+// Drop drops slot and publication. Rows that were not published stay PENDING,
+// for a relay that polls. The error matches [outbox.ErrFeedTaken] while a relay
+// reads the slot, otherwise [ErrSetup] or [outbox.ErrDatabase]. What is not there is
+// no error.
+func (f *Feed) Drop(ctx context.Context) error {
+	err := f.drop(ctx)
+	if err == nil {
+		_, err = f.o.DB().ExecContext(ctx, "DROP PUBLICATION IF EXISTS "+f.publication)
+		err = explain(err)
+	}
+	if err != nil {
+		return fmt.Errorf("postgres: drop feed %s: %w", f.cfg.Slot, err)
+	}
+	return nil
+}
+
+// drop drops the slot.
+func (f *Feed) drop(ctx context.Context) (err error) {
+	conn, err := f.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, hangUp(ctx, conn)) }()
+	err = pglogrepl.DropReplicationSlot(ctx, conn, f.cfg.Slot, pglogrepl.DropReplicationSlotOptions{})
+	if code(err) == codeUndefinedObject {
+		return nil
+	}
+	return explain(err)
+}
+
+// Health returns nil, or why the log is not read: what the last [Feed.Tail] has
+// ended with, or that the slot is more than MaxLag behind. Standing by is healthy.
+func (f *Feed) Health() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fault != nil {
+		return f.fault
+	}
+	if f.slot.lag > f.cfg.MaxLag {
+		return fmt.Errorf("postgres: replication slot %s is %d bytes behind; the server keeps %d bytes of its log for it",
+			f.cfg.Slot, f.slot.lag, f.slot.retained)
+	}
+	return nil
+}
+
+func (f *Feed) report(fault error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fault = fault
+}
+
+func (f *Feed) connect(ctx context.Context) (*pgconn.PgConn, error) {
+	conn, err := pgconn.ConnectConfig(ctx, &f.conn.Config)
+	if err != nil {
+		return nil, explain(err)
+	}
+	return conn, nil
+}
+
+// hangUp closes the connection.
+func hangUp(ctx context.Context, conn *pgconn.PgConn) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer cancel()
+	return conn.Close(ctx)
+}
+
+// every calls do each interval until ctx ends or do fails.
+func every(ctx context.Context, interval time.Duration, do func(context.Context) error) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		if err := do(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,434 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/internal/pg"
+	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/outbox/postgres"
+)
+
+// within is for what must happen.
+const within = time.Minute
+
+// open returns the outbox of a fresh database, with a prefix of its own: slots
+// of all databases of a server share one space of names.
+func open(t testing.TB, target string) *outbox.Outbox {
+	t.Helper()
+	return openPrefix(t, target, bustest.Prefix()+"_")
+}
+
+func openPrefix(t testing.TB, target, prefix string) *outbox.Outbox {
+	t.Helper()
+	db, err := postgres.Open(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	o, err := outbox.New(db, outbox.Config{Dialect: outbox.Postgres, Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func newFeed(t testing.TB, target string, o *outbox.Outbox, cfg postgres.FeedConfig) *postgres.Feed {
+	t.Helper()
+	f, err := postgres.NewFeed(target, o, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// reader is a Tail that runs, and what it was told.
+type reader struct {
+	attached chan struct{} // closed when it reads
+	ended    chan error
+	cancel   context.CancelFunc
+
+	mu  sync.Mutex
+	ids []int64
+	// refuse, while set, is what publish returns.
+	refuse error
+}
+
+func read(t testing.TB, f *postgres.Feed) *reader {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &reader{attached: make(chan struct{}), ended: make(chan error, 1), cancel: cancel}
+	go func() {
+		r.ended <- f.Tail(ctx, func(context.Context) error { close(r.attached); return nil }, r.publish)
+	}()
+	t.Cleanup(cancel)
+	return r
+}
+
+func (r *reader) publish(_ context.Context, ids []int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refuse != nil {
+		return r.refuse
+	}
+	r.ids = append(r.ids, ids...)
+	return nil
+}
+
+func (r *reader) got() []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]int64{}, r.ids...)
+}
+
+// ready waits until the feed is read.
+func (r *reader) ready(t testing.TB) *reader {
+	t.Helper()
+	select {
+	case <-r.attached:
+	case err := <-r.ended:
+		t.Fatalf("it has ended: %v", err)
+	case <-time.After(within):
+		t.Fatal("it does not begin to read")
+	}
+	return r
+}
+
+func (r *reader) expect(t testing.TB, ids ...int64) {
+	t.Helper()
+	bustest.Eventually(t, within, func() error {
+		if got := r.got(); fmt.Sprint(got) != fmt.Sprint(ids) {
+			return fmt.Errorf("ids %v, want %v", got, ids)
+		}
+		return nil
+	})
+}
+
+// end returns what Tail has returned, after it was told to end.
+func (r *reader) end() error {
+	r.cancel()
+	return r.wait()
+}
+
+func (r *reader) wait() error {
+	select {
+	case err := <-r.ended:
+		return err
+	case <-time.After(within):
+		return errors.New("Tail does not return")
+	}
+}
+
+type execer interface {
+	ExecContext(context.Context, string, ...any) (sql.Result, error)
+}
+
+func execute(t testing.TB, db execer, query string, args ...any) {
+	t.Helper()
+	if _, err := db.ExecContext(t.Context(), query, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// row inserts a row with an id.
+func row(t testing.TB, db execer, o *outbox.Outbox, id int64) {
+	t.Helper()
+	execute(t, db, `INSERT INTO `+table(o)+` (id, message_id, subject, key, data) VALUES ($1, $2, 'events.a.b.v1.k', 'k', $3)`,
+		id, fmt.Sprint("m", id), []byte(strings.Repeat("x", int(id&7)*3000)))
+}
+
+func table(o *outbox.Outbox) string { return o.Config().Prefix + "outbox" }
+
+func begin(t testing.TB, o *outbox.Outbox) *sql.Tx {
+	t.Helper()
+	tx, err := o.DB().BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+func scan(t testing.TB, o *outbox.Outbox, query string, args ...any) (text string) {
+	t.Helper()
+	if err := o.DB().QueryRowContext(t.Context(), query, args...).Scan(&text); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func gauge(t testing.TB, r *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no gauge %s", name)
+	return 0
+}
+
+func TestFeedTellsOfCommitsInTheirOrder(t *testing.T) {
+	t.Parallel()
+	target := pgtest.Database(t)
+	o := open(t, target)
+	r := read(t, newFeed(t, target, o, postgres.FeedConfig{})).ready(t)
+	early, late, never := begin(t, o), begin(t, o), begin(t, o)
+	row(t, early, o, 1)
+	row(t, late, o, 2)
+	row(t, never, o, 3)
+	row(t, late, o, 0) // an id like others
+	row(t, early, o, -5)
+	for _, end := range []func() error{late.Commit, never.Rollback, early.Commit} {
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	execute(t, o.DB(), `UPDATE `+table(o)+` SET status = 'PUBLISHED'`)
+	execute(t, o.DB(), `DELETE FROM `+table(o)+` WHERE id = 2`)
+	row(t, o.DB(), o, 4)
+	r.expect(t, 2, 0, 1, -5, 4)
+	if err := r.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is confirmed does not come again; what is not does.
+func TestFeedResumes(t *testing.T) {
+	t.Parallel()
+	target := pgtest.Database(t)
+	o := open(t, target)
+	f := newFeed(t, target, o, postgres.FeedConfig{})
+	first := read(t, f).ready(t)
+	row(t, o.DB(), o, 1)
+	first.expect(t, 1)
+	refusal := errors.New("no database")
+	first.mu.Lock()
+	first.refuse = refusal
+	first.mu.Unlock()
+	row(t, o.DB(), o, 2)
+	if err := first.wait(); !errors.Is(err, refusal) {
+		t.Fatalf("Tail = %v, want %v", err, refusal)
+	}
+	if err := f.Health(); !errors.Is(err, refusal) {
+		t.Errorf("Health = %v, want %v", err, refusal)
+	}
+	row(t, o.DB(), o, 3)
+	second := readAgain(t, f)
+	second.expect(t, 2, 3)
+	if err := f.Health(); err != nil {
+		t.Error(err)
+	}
+	if err := second.end(); err != nil {
+		t.Error(err)
+	}
+	row(t, o.DB(), o, 4)
+	third := readAgain(t, f)
+	third.expect(t, 4)
+	if err := third.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// readAgain reads as soon as Postgres has noticed that the last reader is gone.
+func readAgain(t testing.TB, f *postgres.Feed) (r *reader) {
+	t.Helper()
+	bustest.Eventually(t, within, func() error {
+		r = read(t, f)
+		select {
+		case <-r.attached:
+			return nil
+		case err := <-r.ended:
+			return err
+		}
+	})
+	return r
+}
+
+func TestFeedHasOneReader(t *testing.T) {
+	t.Parallel()
+	target := pgtest.Database(t)
+	o := open(t, target)
+	f, other := newFeed(t, target, o, postgres.FeedConfig{}), newFeed(t, target, o, postgres.FeedConfig{})
+	r := read(t, f).ready(t)
+	if err := read(t, other).wait(); !errors.Is(err, outbox.ErrFeedTaken) {
+		t.Errorf("Tail of another = %v, want ErrFeedTaken", err)
+	}
+	if err := other.Health(); err != nil {
+		t.Errorf("standing by is not healthy: %v", err)
+	}
+	if err := other.Drop(t.Context()); !errors.Is(err, outbox.ErrFeedTaken) {
+		t.Errorf("Drop of a feed that is read = %v, want ErrFeedTaken", err)
+	}
+	row(t, o.DB(), o, 1)
+	r.expect(t, 1)
+	if err := r.end(); err != nil {
+		t.Error(err)
+	}
+	row(t, o.DB(), o, 2)
+	readAgain(t, other).expect(t, 2)
+}
+
+func TestFeedReadsALargeTransaction(t *testing.T) {
+	t.Parallel()
+	const rows = 100_000
+	target := pgtest.Database(t)
+	o := open(t, target)
+	r := read(t, newFeed(t, target, o, postgres.FeedConfig{})).ready(t)
+	execute(t, o.DB(), `INSERT INTO `+table(o)+` (message_id, subject, key, data)
+		SELECT n, 'events.a.b.v1.' || n, n, convert_to(repeat('x', 200), 'UTF8') FROM generate_series(1, $1::int) n`, rows)
+	bustest.Eventually(t, within, func() error {
+		if n := len(r.got()); n != rows {
+			return fmt.Errorf("%d rows, want %d", n, rows)
+		}
+		return nil
+	})
+	for i, id := range r.got() {
+		if id != int64(i+1) {
+			t.Fatalf("row %d has id %d", i+1, id)
+		}
+	}
+}
+
+// A commit that waits for a standby is on disk, but nobody sees its rows yet.
+func TestFeedTellsOfWhatCanBeSeen(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Start(t, pg.Config{})
+	target := s.Database(t)
+	o := open(t, target)
+	r := read(t, newFeed(t, target, o, postgres.FeedConfig{})).ready(t)
+	standby := func(name string) {
+		t.Helper()
+		execute(t, o.DB(), `ALTER SYSTEM SET synchronous_standby_names = '`+name+`'`)
+		execute(t, o.DB(), `SELECT pg_reload_conf()`)
+		bustest.Eventually(t, within, func() bool { return scan(t, o, `SHOW synchronous_standby_names`) == name })
+	}
+	local := func(tx *sql.Tx) { // does not wait for the standby
+		t.Helper()
+		execute(t, tx, `SET LOCAL synchronous_commit = local`)
+	}
+	standby("nobody")
+	t.Cleanup(func() { // or nothing ends
+		for _, do := range []string{`ALTER SYSTEM RESET synchronous_standby_names`, `SELECT pg_reload_conf()`} {
+			if _, err := o.DB().ExecContext(context.WithoutCancel(t.Context()), do); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	committed := make(chan error, 1)
+	tx := begin(t, o)
+	row(t, tx, o, 1)
+	go func() { committed <- tx.Commit() }()
+	waits := `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`
+	bustest.Eventually(t, within, func() bool { return scan(t, o, waits) == "1" })
+	second := begin(t, o)
+	local(second)
+	row(t, second, o, 2)
+	if err := second.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	sent := scan(t, o, `SELECT pg_current_wal_lsn()::text`)
+	bustest.Eventually(t, within, func() bool {
+		return scan(t, o, `SELECT count(*) FROM pg_stat_replication WHERE sent_lsn >= $1::text::pg_lsn`, sent) == "1"
+	})
+	if got := r.got(); len(got) > 0 || scan(t, o, waits) != "1" {
+		t.Errorf("ids %v were told before the commit", got)
+	}
+	standby("")
+	if err := <-committed; err != nil {
+		t.Error(err)
+	}
+	r.expect(t, 1, 2)
+}
+
+// While nothing is published the slot is behind, and everybody can see it. The
+// connection lives on although far more has come than is read ahead.
+func TestFeedLagIsVisible(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Start(t, pg.Config{Settings: map[string]string{"wal_sender_timeout": "3s"}})
+	target := s.Database(t)
+	o := open(t, target)
+	metrics := prometheus.NewRegistry()
+	f := newFeed(t, target, o, postgres.FeedConfig{Metrics: metrics, MaxLag: 100_000})
+	stuck := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	var rows int
+	go func() {
+		ended <- f.Tail(ctx, func(context.Context) error { return nil }, func(ctx context.Context, ids []int64) error {
+			select {
+			case <-stuck:
+				rows += len(ids)
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	lag := func() float64 { return gauge(t, metrics, "farandole_outbox_slot_lag_bytes") }
+	bustest.Eventually(t, within, func() bool { return gauge(t, metrics, "farandole_outbox_slot_active") == 1 })
+	const all = 20_000
+	execute(t, o.DB(), `INSERT INTO `+table(o)+` (message_id, subject, key) SELECT n, 'events.a.b.v1.k', 'k' FROM generate_series(1, $1::int) n`, all)
+	bustest.Eventually(t, within, func() bool { return lag() > 1_000_000 })
+	if err := f.Health(); err == nil || !strings.Contains(err.Error(), "behind") {
+		t.Errorf("Health = %v, want that it is behind", err)
+	}
+	since := time.Now()
+	bustest.Eventually(t, within, func() bool { return time.Since(since) > 7*time.Second }) // twice wal_sender_timeout
+	select {
+	case err := <-ended:
+		t.Fatalf("the connection was lost: %v", err)
+	default:
+	}
+	close(stuck)
+	bustest.Eventually(t, within, func() bool { return lag() < 100_000 })
+	bustest.Eventually(t, within, f.Health)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if rows != all {
+		t.Errorf("%d rows, want %d: the connection was lost in between", rows, all)
+	}
+}
+
+// What other databases of the server write does not pile up behind a quiet outbox.
+func TestFeedOfAQuietOutboxMovesOn(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Start(t, pg.Config{})
+	target := s.Database(t)
+	o, busy := open(t, target), open(t, s.Database(t))
+	read(t, newFeed(t, target, o, postgres.FeedConfig{})).ready(t)
+	position := func() string {
+		return scan(t, o, `SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, table(o))
+	}
+	execute(t, busy.DB(), `INSERT INTO `+table(busy)+` (message_id, subject, key) SELECT n, 's', 'k' FROM generate_series(1, 1000) n`)
+	end := scan(t, busy, `SELECT pg_current_wal_lsn()::text`)
+	bustest.Eventually(t, within, func() error {
+		if at := position(); scan(t, o, `SELECT ($1::pg_lsn >= $2::pg_lsn)::text`, at, end) != "true" {
+			return fmt.Errorf("position %s, want at least %s", at, end)
+		}
+		return nil
+	})
+}

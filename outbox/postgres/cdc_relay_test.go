@@ -1,0 +1,474 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/internal/pg"
+	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/outbox/postgres"
+)
+
+// never is a Poll that does not come: what is published then, the feed has told.
+const never = time.Hour
+
+// rig is an outbox whose relays read a feed.
+type rig struct {
+	testing.TB
+	target string
+	bus    *bus.Bus
+	outbox *outbox.Outbox
+}
+
+func newRig(tb testing.TB, target string, b *bus.Bus) *rig {
+	tb.Helper()
+	r := &rig{TB: tb, target: target, bus: b}
+	r.outbox = r.open(b.Names().Prefix + "_")
+	if err := r.outbox.Migrate(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) open(prefix string) *outbox.Outbox {
+	r.Helper()
+	db, err := postgres.Open(r.target)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			r.Error(err)
+		}
+	})
+	o, err := outbox.New(db, outbox.Config{Dialect: outbox.Postgres, Prefix: prefix, Names: r.bus.Names(), Source: "/test"})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return o
+}
+
+// relay starts a relay that reads the feed, with a pool of its own as another
+// process has; stop ends it and waits.
+func (r *rig) relay(cfg outbox.RelayConfig) (relay *outbox.Relay, stop func()) {
+	r.Helper()
+	o := r.open(r.outbox.Config().Prefix)
+	cfg.Feed = newFeed(r, r.target, o, postgres.FeedConfig{})
+	relay, err := outbox.NewRelay(o, r.bus, cfg)
+	if err != nil {
+		r.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- relay.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			r.Errorf("Run: %v", err)
+		}
+	})
+	r.Cleanup(stop)
+	return relay, stop
+}
+
+// attached waits until a relay reads the slot.
+func (r *rig) attached() {
+	r.Helper()
+	bustest.Eventually(r, within, func() bool { return r.slot("active AND confirmed_flush_lsn IS NOT NULL") == "true" })
+}
+
+// slot is something of the slot, as text; empty when there is none.
+func (r *rig) slot(what string) string {
+	r.Helper()
+	return scan(r, r.outbox, `SELECT (`+what+`)::text FROM pg_replication_slots WHERE slot_name = $1`, table(r.outbox))
+}
+
+// add commits one event of a key; its id is its data.
+func (r *rig) add(key, id string) {
+	r.Helper()
+	tx := begin(r, r.outbox)
+	r.addTo(tx, key, id)
+	if err := tx.Commit(); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) addTo(tx *sql.Tx, key, id string) {
+	r.Helper()
+	if err := r.outbox.Add(r.Context(), tx, r.event(key, id)); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) event(key, id string) bus.Event {
+	r.Helper()
+	e, err := r.outbox.Seal(bus.Draft{Type: "order.placed.v1", Key: bus.Key(key), ID: id, ContentType: bus.ContentTypeJSON, Data: fmt.Appendf(nil, "%q", id)})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return e
+}
+
+// insert commits a row as a program in another language would.
+func (r *rig) insert(subject, key, id string) {
+	r.Helper()
+	execute(r, r.outbox.DB(), `INSERT INTO `+table(r.outbox)+` (message_id, subject, key, data) VALUES ($1, $2, $3, convert_to($4, 'UTF8'))`,
+		id, subject, key, `"`+id+`"`)
+}
+
+// stored are the data of the messages of the event stream, in its order.
+func (r *rig) stored() (ids []string) {
+	r.Helper()
+	stream, err := r.bus.JetStream().Stream(r.Context(), r.bus.Names().EventsStream())
+	if err != nil {
+		r.Fatal(err)
+	}
+	info, err := stream.Info(r.Context())
+	if err != nil {
+		r.Fatal(err)
+	}
+	for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
+		m, err := stream.GetMsg(r.Context(), seq)
+		if err != nil {
+			r.Fatal(err)
+		}
+		if m.Header.Get(nats.MsgIdHdr) == "" {
+			r.Errorf("message %d has no id", seq)
+		}
+		ids = append(ids, strings.Trim(string(m.Data), `"`))
+	}
+	return ids
+}
+
+// messages is how many messages the event stream has.
+func (r *rig) messages() uint64 {
+	r.Helper()
+	stream, err := r.bus.JetStream().Stream(r.Context(), r.bus.Names().EventsStream())
+	if err != nil {
+		r.Fatal(err)
+	}
+	return stream.CachedInfo().State.Msgs
+}
+
+func (r *rig) expect(ids ...string) {
+	r.Helper()
+	bustest.Eventually(r, within, func() error {
+		if n := r.messages(); n < uint64(len(ids)) {
+			return fmt.Errorf("%d messages are stored, want %d", n, len(ids))
+		}
+		return nil
+	})
+	if got := r.stored(); !slices.Equal(got, ids) {
+		r.Errorf("stored are %v, want %v", got, ids)
+	}
+}
+
+// statuses waits until so many rows have each status, as in "PENDING 1, PUBLISHED 2".
+func (r *rig) statuses(want string) {
+	r.Helper()
+	bustest.Eventually(r, within, func() error {
+		got := scan(r, r.outbox, `SELECT coalesce(string_agg(status || ' ' || n, ', ' ORDER BY status), '')
+			FROM (SELECT status, count(*) AS n FROM `+table(r.outbox)+` GROUP BY status) AS counts`)
+		if got != want {
+			return fmt.Errorf("rows are %s, want %s", got, want)
+		}
+		return nil
+	})
+}
+
+func TestFeedRelayPublishesCommitsInTheirOrder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
+	relay, _ := r.relay(outbox.RelayConfig{Poll: never})
+	r.attached()
+	r.add("a", "first")
+	early, late, undone := begin(t, r.outbox), begin(t, r.outbox), begin(t, r.outbox)
+	r.addTo(early, "a", "2nd")
+	r.addTo(late, "b", "3rd")
+	r.addTo(undone, "a", "undone")
+	if err := undone.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := late.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	r.expect("first", "3rd")
+	if err := early.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	r.expect("first", "3rd", "2nd")
+	r.statuses("PUBLISHED 3")
+	if err := relay.Health(); err != nil {
+		t.Error(err)
+	}
+	if claimed := scan(t, r.outbox, `SELECT count(*) FROM `+table(r.outbox)+` WHERE published_at IS NULL OR owner IS NOT NULL OR due_at IS NOT NULL`); claimed != "0" {
+		t.Errorf("%s rows are not tidy", claimed)
+	}
+}
+
+// Rows older than the slot go out first, and then those of the feed.
+func TestFeedRelayPublishesTheBacklogFirst(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
+	const backlog, more = 1200, 50
+	var want []string
+	execute(t, r.outbox.DB(), `INSERT INTO `+table(r.outbox)+` (message_id, subject, key, data)
+		SELECT n, $1, n % 3, convert_to(n::text, 'UTF8') FROM generate_series(1, $2::int) n`, r.bus.Names().EventSubject("order.placed.v1", "k"), backlog)
+	r.relay(outbox.RelayConfig{})
+	for i := range more {
+		r.add("k", fmt.Sprint(backlog+1+i))
+	}
+	for i := range backlog + more {
+		want = append(want, fmt.Sprint(i+1))
+	}
+	r.statuses(fmt.Sprintf("PUBLISHED %d", backlog+more))
+	got := r.stored()
+	for key := range 3 { // the order of each key
+		of := func(ids []string) (those []string) {
+			for _, id := range ids {
+				var n int
+				if _, err := fmt.Sscan(id, &n); err != nil {
+					t.Fatal(err)
+				}
+				if n%3 == key && n <= backlog {
+					those = append(those, id)
+				}
+			}
+			return those
+		}
+		if !slices.Equal(of(got), of(want)) {
+			t.Errorf("key %d: order is %v", key, of(got))
+		}
+	}
+	if n := len(got); n != backlog+more {
+		t.Errorf("%d messages, want %d", n, backlog+more)
+	}
+}
+
+// A poison row is parked as by a relay without a feed, and its key flows on.
+func TestFeedRelayParksWhatCannotBePublished(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
+	r.relay(outbox.RelayConfig{Poll: 50 * time.Millisecond, MaxAttempts: 3, BaseDelay: 200 * time.Millisecond})
+	r.attached()
+	r.insert("not a subject", "a", "bad")
+	for i := range 3 {
+		r.add("a", fmt.Sprint("follower ", i))
+	}
+	r.add("b", "other")
+	r.statuses("DEAD_LETTER 1, PUBLISHED 4")
+	r.expect("other", "follower 0", "follower 1", "follower 2")
+	for p, err := range r.outbox.Parked(t.Context(), outbox.ParkedFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.MessageID != "bad" || len(p.Attempts) != 3 || p.Reason() != bus.ReasonExhausted {
+			t.Errorf("parked is %+v", p)
+		}
+		execute(t, r.outbox.DB(), `UPDATE `+table(r.outbox)+` SET subject = $1 WHERE id = $2`, r.bus.Names().EventSubject("order.placed.v1", "a"), p.ID)
+		if n, err := r.outbox.Redrive(t.Context(), p.ID); err != nil || n != 1 {
+			t.Errorf("Redrive = %d, %v", n, err)
+		}
+	}
+	r.expect("other", "follower 0", "follower 1", "follower 2", "bad")
+}
+
+// A row that no stream takes holds back its key, not the feed; it spends no attempt.
+func TestFeedRelayWaitsForAStream(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
+	relay, _ := r.relay(outbox.RelayConfig{Poll: 50 * time.Millisecond, MaxDelay: time.Second})
+	r.attached()
+	missing := r.bus.Names().Prefix + ".nowhere"
+	r.insert(missing, "a", "early")
+	for i := range 5 {
+		r.add("a", fmt.Sprint("a", i))
+	}
+	r.add("b", "b0")
+	r.expect("b0")
+	bustest.Eventually(t, within, func() bool { return errors.Is(relay.Health(), bus.ErrNoStream) })
+	r.add("a", "a5")
+	r.add("b", "b1")
+	r.expect("b0", "b1")
+	if _, err := r.bus.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: r.bus.Names().Prefix + "-nowhere", Subjects: []string{missing}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.bus.JetStream().DeleteStream(context.WithoutCancel(t.Context()), r.bus.Names().Prefix+"-nowhere"); err != nil {
+			t.Error(err)
+		}
+	})
+	r.statuses("PUBLISHED 9")
+	r.expect("b0", "b1", "a0", "a1", "a2", "a3", "a4", "a5")
+	if n := scan(t, r.outbox, `SELECT sum(attempts) FROM `+table(r.outbox)); n != "0" {
+		t.Errorf("%s attempts were spent", n)
+	}
+}
+
+// While NATS is away nothing is written, the slot is behind, and health says why.
+func TestFeedRelaySurvivesAnOutageOfNATS(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartServer(t, bustest.ServerConfig{})
+	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: s.URL(), Names: bus.Names{Prefix: bustest.Prefix()}}), bus.TopologyConfig{})
+	r := newRig(t, pgtest.Database(t), b)
+	relay, _ := r.relay(outbox.RelayConfig{Poll: never})
+	r.attached()
+	r.add("a", "0")
+	r.expect("0")
+	s.Stop(t)
+	bustest.Eventually(t, within, func() bool { return errors.Is(relay.Health(), bus.ErrUnavailable) })
+	want := []string{"0"}
+	for i := range 1500 { // more than a batch
+		want = append(want, fmt.Sprint(i+1))
+		r.add("a", fmt.Sprint(i+1))
+	}
+	behind := r.slot("confirmed_flush_lsn")
+	since := time.Now()
+	bustest.Eventually(t, within, func() bool { return time.Since(since) > 2*time.Second })
+	if now := r.slot("confirmed_flush_lsn"); now != behind {
+		t.Errorf("position moved from %s to %s", behind, now)
+	}
+	if n := scan(t, r.outbox, `SELECT count(*) FROM `+table(r.outbox)+` WHERE status = 'PENDING' AND due_at IS NULL AND attempts = 0`); n != "1500" {
+		t.Errorf("%s rows are untouched, want 1500", n)
+	}
+	s.Restart(t)
+	r.statuses("PUBLISHED 1501")
+	r.expect(want...)
+	bustest.Eventually(t, within, relay.Health)
+	bustest.Eventually(t, within, func() bool { return r.slot("confirmed_flush_lsn") != behind })
+}
+
+// A relay that ends lets another one go on where it was.
+func TestFeedRelaysTakeOver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
+	_, stop := r.relay(outbox.RelayConfig{Poll: never})
+	r.attached()
+	second, _ := r.relay(outbox.RelayConfig{Poll: never})
+	var want []string
+	for i := range 20 {
+		want = append(want, fmt.Sprint(i))
+		r.add("a", fmt.Sprint(i))
+		if i == 10 {
+			stop()
+		}
+	}
+	r.expect(want...)
+	r.statuses("PUBLISHED 20")
+	if err := second.Health(); err != nil {
+		t.Error(err)
+	}
+}
+
+// 8 writers, two relays, some rollbacks: each committed row is stored once.
+func TestB71_feed_publishes_every_commit_once(t *testing.T) {
+	t.Parallel()
+	const writers, each = 8, 250
+	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
+	r.relay(outbox.RelayConfig{})
+	r.relay(outbox.RelayConfig{})
+	r.attached()
+	var work sync.WaitGroup
+	for w := range writers {
+		work.Go(func() {
+			for i := range each {
+				tx := begin(r, r.outbox)
+				err := r.outbox.Add(t.Context(), tx, r.event(fmt.Sprint(w, i%5), fmt.Sprint(w, "-", i)))
+				if err != nil {
+					t.Error(err)
+				}
+				end := tx.Commit
+				if i%10 == 9 {
+					end = tx.Rollback
+				}
+				if err := end(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	const all = writers * each / 10 * 9
+	r.statuses(fmt.Sprint("PUBLISHED ", all))
+	got := r.stored()
+	if len(got) != all {
+		t.Errorf("%d messages are stored, want %d", len(got), all)
+	}
+	last := map[string]int{} // of a writer and key
+	for _, id := range got {
+		var w, i int
+		if _, err := fmt.Sscanf(id, "%d-%d", &w, &i); err != nil {
+			t.Fatal(err)
+		}
+		if i%10 == 9 {
+			t.Errorf("%s was rolled back", id)
+		}
+		key := fmt.Sprint(w, i%5)
+		if before, ok := last[key]; ok && before >= i {
+			t.Errorf("%s comes after %d", id, before)
+		}
+		last[key] = i
+	}
+}
+
+// One transaction with more rows than are read ahead, and more data than a batch has.
+func TestFeedRelayPublishesLargeTransactions(t *testing.T) {
+	t.Parallel()
+	const small, large = 20_000, 60
+	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
+	r.relay(outbox.RelayConfig{})
+	r.attached()
+	subject := strings.TrimSuffix(r.bus.Names().EventSubject("order.placed.v1", "k"), "k")
+	execute(t, r.outbox.DB(), `INSERT INTO `+table(r.outbox)+` (message_id, subject, key)
+		SELECT n, $1 || n, n FROM generate_series(1, $2::int) n`, subject, small)
+	execute(t, r.outbox.DB(), `INSERT INTO `+table(r.outbox)+` (message_id, subject, key, data)
+		SELECT 'large ' || n, $1 || 'l', 'l', decode(repeat(md5(n::text), 18000), 'hex') FROM generate_series(1, $2::int) n`, subject, large)
+	r.statuses(fmt.Sprint("PUBLISHED ", small+large))
+	if n := r.messages(); n != small+large {
+		t.Errorf("%d messages, want %d", n, small+large)
+	}
+}
+
+// Without logical replication, or with its slot dropped again and again, the relay polls.
+func TestFeedRelayFallsBackToPolling(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Start(t, pg.Config{Settings: map[string]string{"wal_level": "replica"}})
+	r := newRig(t, s.Database(t), bustest.NewBus(t))
+	relay, _ := r.relay(outbox.RelayConfig{})
+	r.add("a", "0")
+	r.add("a", "1")
+	r.expect("0", "1")
+	bustest.Eventually(t, within, func() bool { return errors.Is(relay.Health(), postgres.ErrSetup) })
+}
+
+func TestFeedRelayLosesItsSlot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
+	relay, _ := r.relay(outbox.RelayConfig{})
+	var want []string
+	for i := range 3 {
+		r.attached()
+		bustest.Eventually(t, within, func() error {
+			scan(t, r.outbox, `SELECT pg_terminate_backend(active_pid)::text FROM pg_replication_slots WHERE slot_name = $1 AND active`, table(r.outbox))
+			_, err := r.outbox.DB().ExecContext(t.Context(), `SELECT pg_drop_replication_slot($1)`, table(r.outbox))
+			return err
+		})
+		want = append(want, fmt.Sprint(i))
+		r.add("a", fmt.Sprint(i))
+		r.expect(want...)
+	}
+	bustest.Eventually(t, within, relay.Health)
+}

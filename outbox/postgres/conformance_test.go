@@ -1,0 +1,25 @@
+package postgres_test
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/outbox/outboxtest"
+	"github.com/farandole/farandole/outbox/postgres"
+)
+
+// factory makes databases.
+func factory() outboxtest.Factory {
+	return outboxtest.Factory{
+		Dialect: outbox.Postgres,
+		Create:  func(t *testing.T) string { t.Helper(); return pgtest.Database(t) },
+		Open:    postgres.Open,
+		Watch:   func(_ *sql.DB, target string, o *outbox.Outbox) outbox.Watch { return postgres.Watch(target, o) },
+	}
+}
+
+func TestConformance(t *testing.T) { //nolint:paralleltest // the suite is
+	outboxtest.Run(t, factory())
+}

@@ -1,0 +1,94 @@
+// Package postgres opens Postgres databases for package outbox, with pgx.
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/farandole/farandole/outbox"
+)
+
+// The limits of a pool that [Open] returns.
+const (
+	// maxOpen is more than a consumer's 64 handlers, each of which may hold a
+	// transaction, and less than the 100 that a Postgres takes by default.
+	maxOpen     = 80
+	maxIdle     = 16
+	maxIdleTime = 5 * time.Minute
+	// maxLifetime lets connections move to another server behind one name.
+	maxLifetime = time.Hour
+	// connectTimeout is for targets without connect_timeout.
+	connectTimeout = 10 * time.Second
+)
+
+// Open returns a pool of connections to a database named by a URL or a keyword
+// string, as libpq takes them; what it does not say comes from libpq's
+// environment variables (PGHOST, PGPASSWORD, ...). It does no I/O.
+//
+// The pool has at most 80 connections, keeps 16 of them for five minutes of
+// idleness and none for longer than an hour; the methods of [sql.DB] change
+// that. Each handler holds one while its transaction is open, and relay and
+// ledger need some beside. Unless target says
+// otherwise, application_name is "farandole" and a connection must be there
+// within 10 s.
+//
+// The error matches [outbox.ErrConfig]; neither it nor those of connecting show
+// a password.
+func Open(target string) (*sql.DB, error) {
+	cfg, err := parse(target)
+	if err != nil {
+		return nil, err
+	}
+	db := stdlib.OpenDB(*cfg)
+	db.SetMaxOpenConns(maxOpen)
+	db.SetMaxIdleConns(maxIdle)
+	db.SetConnMaxIdleTime(maxIdleTime)
+	db.SetConnMaxLifetime(maxLifetime)
+	return db, nil
+}
+
+func parse(target string) (*pgx.ConnConfig, error) {
+	cfg, err := pgx.ParseConfig(target)
+	if err != nil {
+		return nil, fmt.Errorf("%w: postgres: target: %s", outbox.ErrConfig, fault(err))
+	}
+	if cfg.RuntimeParams["application_name"] == "" {
+		cfg.RuntimeParams["application_name"] = "farandole"
+	}
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = connectTimeout
+	}
+	return cfg, nil
+}
+
+// fault is what is wrong with a target, without any piece of it: what is taken
+// for a port can be half a password with a slash in it.
+func fault(err error) string {
+	var parse *pgconn.ParseConfigError
+	if !errors.As(err, &parse) {
+		return "cannot be parsed"
+	}
+	unnamed := *parse
+	unnamed.ConnString = ""
+	text, _, _ := strings.Cut(unnamed.Error(), " (") // the cause, which quotes
+	return strings.ReplaceAll(text, " ``", "")
+}
+
+// Tx lets [outbox.Outbox.Add] write into a transaction of pgx's own interface.
+func Tx(tx pgx.Tx) outbox.Tx { return pgxTx{tx} }
+
+type pgxTx struct{ tx pgx.Tx }
+
+func (t pgxTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	tag, err := t.tx.Exec(ctx, query, args...)
+	return driver.RowsAffected(tag.RowsAffected()), err
+}

@@ -1,0 +1,66 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// cleanBatch is how many rows or marks are deleted at once: others wait as long.
+const cleanBatch = 500
+
+// clean removes what is published for longer than the retention, and marks
+// whose time is over, from time to time.
+func (r *Relay) clean(ctx context.Context) {
+	every := min(max(r.cfg.Retention/10, time.Second), time.Minute)
+	for pause(ctx, every/2+rand.N(every)) { //nolint:gosec // jitter: relays take turns
+		err := r.cleanOnce(ctx)
+		switch {
+		case err == nil:
+			r.health.clear(partClean)
+		case ctx.Err() == nil:
+			r.trouble(partClean, fmt.Errorf("%w: clean up: %w", ErrDatabase, err))
+		}
+	}
+}
+
+func (r *Relay) cleanOnce(ctx context.Context) error {
+	if err := r.cleanRows(ctx); err != nil {
+		return err
+	}
+	for {
+		result, err := r.outbox.db.ExecContext(ctx, r.outbox.sql.relay.forget, cleanBatch)
+		if err != nil {
+			return err
+		}
+		if n, err := result.RowsAffected(); err != nil || n < cleanBatch {
+			return err
+		}
+	}
+}
+
+// cleanRows goes through the rows from the lowest id, as they were published,
+// more or less, until it meets such as are to be kept. There is no index by
+// time: it would cost as much as all else that the relay writes.
+func (r *Relay) cleanRows(ctx context.Context) error {
+	keep := r.cfg.Retention.Milliseconds()
+	for after := int64(math.MinInt64); ; {
+		var rows, last, young int64
+		if err := r.outbox.db.QueryRowContext(ctx, r.outbox.sql.relay.look, after, cleanBatch, keep).Scan(&rows, &last, &young); err != nil {
+			return err
+		}
+		if rows == 0 {
+			return nil
+		}
+		result, err := r.outbox.db.ExecContext(ctx, r.outbox.sql.relay.clean, after, last, keep)
+		if err != nil {
+			return err
+		}
+		if n, err := result.RowsAffected(); err != nil || n == 0 && young > 0 {
+			return err
+		}
+		after = last
+	}
+}

@@ -1,0 +1,107 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+)
+
+// Watch calls wake whenever rows may have been committed, until ctx ends. After
+// an error the relay goes on polling and calls Watch again. Packages sqlite and
+// postgres have one each.
+type Watch func(ctx context.Context, wake func()) error
+
+// RelayConfig are the choices of [NewRelay].
+type RelayConfig struct {
+	// Batch is how many rows a claim takes; four times as many are in flight at
+	// most. Defaults to 500.
+	Batch int
+	// Lease is how long claimed rows stay this relay's: after a crash another
+	// one takes over within it. The relay sends only in its first half, and the
+	// rest is for acknowledgements and marks; at least 1 s. Defaults to 30 s.
+	Lease time.Duration
+	// Poll is how often an idle relay looks for rows of which nobody woke it:
+	// added without Watch in another process, or due for another try. Defaults to 1 s.
+	Poll time.Duration
+	// MaxAttempts is how often the server may refuse a row before it is parked.
+	// Failures for which the row cannot be blamed do not count. Defaults to 5.
+	MaxAttempts int
+	// BaseDelay and MaxDelay bound the wait for another try: after the n-th
+	// refusal it is uniform in [0, min(MaxDelay, BaseDelay * 2^(n-1))] ("full
+	// jitter"); while the server is to blame, in [0, the row's age], but that at
+	// least BaseDelay and at most MaxDelay. Default to 500 ms and 30 s.
+	BaseDelay, MaxDelay time.Duration
+	// Retention is how long published rows are kept. Defaults to 1 h.
+	Retention time.Duration
+	// Watch tells of commits in other processes. Defaults to none: what this
+	// process adds is published at once, all else is found by polling.
+	Watch Watch
+	// Feed tells of rows from the database's log; they are published as it tells
+	// them, and claimed only if that fails. Defaults to none: all rows are claimed.
+	Feed Feed
+	// Metrics registers the relay's metrics. Defaults to none.
+	Metrics prometheus.Registerer
+	// Logger logs trouble, and rows that are parked. Defaults to silence.
+	Logger zerolog.Logger
+}
+
+func (c RelayConfig) withDefaults() RelayConfig {
+	c.Batch = orDefault(c.Batch, 500)
+	c.Lease = orDefault(c.Lease, 30*time.Second)
+	c.Poll = orDefault(c.Poll, time.Second)
+	c.MaxAttempts = orDefault(c.MaxAttempts, 5)
+	c.BaseDelay = orDefault(c.BaseDelay, 500*time.Millisecond)
+	c.MaxDelay = orDefault(c.MaxDelay, max(30*time.Second, c.BaseDelay))
+	c.Retention = orDefault(c.Retention, time.Hour)
+	return c
+}
+
+func orDefault[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
+
+// validate joins every violated rule.
+func (c RelayConfig) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...))
+	}
+	if c.Batch < 1 || c.Batch > maxBatch {
+		bad("Batch %d: want 1 to %d", c.Batch, maxBatch)
+	}
+	if c.Lease < time.Second {
+		bad("Lease %v: want at least 1s", c.Lease)
+	}
+	if c.Poll < minPoll {
+		bad("Poll %v: want at least %v", c.Poll, minPoll)
+	}
+	if c.MaxAttempts < 1 {
+		bad("MaxAttempts %d: want at least 1", c.MaxAttempts)
+	}
+	if c.BaseDelay < 0 {
+		bad("BaseDelay %v: want more than 0", c.BaseDelay)
+	}
+	if c.MaxDelay < c.BaseDelay {
+		bad("MaxDelay %v is less than BaseDelay %v", c.MaxDelay, c.BaseDelay)
+	}
+	if c.Retention < 0 {
+		bad("Retention %v: want more than 0", c.Retention)
+	}
+	return errors.Join(errs...)
+}
+
+const (
+	// maxBatch keeps the lists of ids that go to the database short.
+	maxBatch = 10_000
+	// minPoll is also how soon a relay that was woken looks again: the
+	// transaction which is to commit the rows may be open still.
+	minPoll = 5 * time.Millisecond
+)

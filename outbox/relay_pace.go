@@ -1,0 +1,27 @@
+package outbox
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// pace is how many rows a claim takes. On a machine that is too slow for a full
+// batch within a lease rows would be claimed, given up, and claimed again.
+type pace struct {
+	halvings atomic.Int32
+}
+
+// size is that of the next batch, at least 1.
+func (p *pace) size(batch int) int { return max(batch>>p.halvings.Load(), 1) }
+
+// adapt halves the next batches after one that took half a lease, and doubles
+// them after one that took an eighth.
+func (p *pace) adapt(took, lease time.Duration, batch int) {
+	n := p.halvings.Load()
+	switch {
+	case took > lease/2 && batch>>n > 1:
+		p.halvings.CompareAndSwap(n, n+1)
+	case took < lease/8 && n > 0:
+		p.halvings.CompareAndSwap(n, n-1)
+	}
+}

@@ -1,0 +1,149 @@
+package outbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+
+	"github.com/farandole/farandole/internal/text"
+)
+
+// Status is where a row stands.
+type Status string
+
+// The statuses.
+const (
+	Pending    Status = "PENDING"     // to be published, at once or at its time
+	Processing Status = "PROCESSING"  // a relay publishes it, until its lease ends
+	Published  Status = "PUBLISHED"   // a stream has stored it
+	DeadLetter Status = "DEAD_LETTER" // parked: it could not be published
+)
+
+// row is a message as the table has it.
+type row struct {
+	id        int64
+	messageID string // the Nats-Msg-Id
+	subject   string
+	key       string // the rows of one are published in order
+	headers   string // JSON object, without the message id
+	data      []byte
+	attempts  int
+	story     string // JSON list of bus.Attempt
+	age       time.Duration
+}
+
+// errUnreadable is why a row that somebody else has written cannot be published.
+var errUnreadable = errors.New("outbox: unreadable row")
+
+// newRow returns the row of a message. A message without an id gets a random
+// one. The last token of the subject is the key: a saga's events, timers and
+// documents share it.
+func newRow(m *nats.Msg) (row, error) {
+	r := row{messageID: m.Header.Get(nats.MsgIdHdr), subject: m.Subject, key: m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], data: m.Data}
+	if r.messageID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return row{}, fmt.Errorf("outbox: random id: %w", err)
+		}
+		r.messageID = id.String()
+	}
+	if r.data == nil {
+		r.data = []byte{}
+	}
+	headers := make(map[string]values, len(m.Header))
+	for name, v := range m.Header {
+		if name != nats.MsgIdHdr {
+			headers[name] = v
+		}
+	}
+	text, err := json.Marshal(headers)
+	if err != nil {
+		return row{}, fmt.Errorf("outbox: headers: %w", err)
+	}
+	r.headers = string(text)
+	return r, nil
+}
+
+// message is the inverse of newRow. The error, which matches errUnreadable, says
+// what is wrong with a row that somebody else has written: it is found here,
+// because client and server would end the connection, or leave headers out.
+func (r row) message() (*nats.Msg, error) {
+	if r.messageID == "" {
+		return nil, fmt.Errorf("%w: column message_id is empty", errUnreadable)
+	}
+	if err := checkSubject(r.subject); err != nil {
+		return nil, fmt.Errorf("%w: column subject: %w", errUnreadable, err)
+	}
+	var headers map[string]values
+	if err := json.Unmarshal([]byte(r.headers), &headers); err != nil {
+		return nil, fmt.Errorf("%w: column headers: %w", errUnreadable, err)
+	}
+	m := &nats.Msg{Subject: r.subject, Header: make(nats.Header, len(headers)+1), Data: r.data}
+	for name, v := range headers {
+		if name == "" || strings.ContainsFunc(name, notHeader) || strings.ContainsAny(strings.Join(v, ""), "\r\n") {
+			return nil, fmt.Errorf("%w: column headers: %q is not a header", errUnreadable, text.Cut(name, 64))
+		}
+		m.Header[name] = v
+	}
+	m.Header.Set(nats.MsgIdHdr, r.messageID)
+	return m, nil
+}
+
+// about is the kind of message, the subject without the key: for events, the type.
+func (r row) about() string { return r.subject[:max(strings.LastIndexByte(r.subject, '.'), 0)] }
+
+// notHeader reports what may not be in a header's name.
+func notHeader(c rune) bool {
+	return c <= ' ' || c > '~' || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", c)
+}
+
+// maxSubject is well within the server's line limit of 4,096 bytes.
+const maxSubject = 2048
+
+// checkSubject wants a subject that a stream can store. Those of the server's own
+// interfaces are none: a row is a message, not a command.
+func checkSubject(s string) error {
+	switch {
+	case len(s) > maxSubject:
+		return fmt.Errorf("longer than %d bytes", maxSubject)
+	case strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c == 0x7f }):
+		return errors.New("it has blanks or control characters")
+	case strings.HasPrefix(s, "$JS.") || strings.HasPrefix(s, "$SYS."):
+		return errors.New("it is an interface of the server")
+	}
+	for token := range strings.SplitSeq(s, ".") {
+		if token == "" || token == "*" || token == ">" {
+			return errors.New("it has empty tokens or wildcards")
+		}
+	}
+	return nil
+}
+
+// values are a header's: a string, or a list of strings if there are several.
+type values []string
+
+func (v values) MarshalJSON() ([]byte, error) {
+	if len(v) == 1 {
+		return json.Marshal(v[0])
+	}
+	return json.Marshal([]string(v))
+}
+
+func (v *values) UnmarshalJSON(data []byte) error {
+	var one string
+	if err := json.Unmarshal(data, &one); err == nil {
+		*v = values{one}
+		return nil
+	}
+	var many []string
+	if err := json.Unmarshal(data, &many); err != nil {
+		return fmt.Errorf("a value is neither a string nor a list of strings: %w", err)
+	}
+	*v = many
+	return nil
+}

@@ -1,0 +1,76 @@
+package outbox
+
+// relayStatements are what a relay says. Each is run by itself, outside of any
+// transaction: a relay that is stopped between two of them holds no lock.
+//
+// Those that are given ids name the statuses that they do not want: by the ones
+// that they do, Postgres would find the index of open rows suitable, and take it
+// for as small as when it last looked (ANALYZE).
+type relayStatements struct {
+	// peek, on SQLite, returns ids and sizes of up to $1 rows that can be claimed, in order.
+	peek string
+	// claim leases rows to owner $2 for $3 milliseconds: on SQLite those with the
+	// ids $1 that can be claimed still; on Postgres up to $1, whose ids and sizes
+	// it returns in order.
+	claim string
+	// fetch returns the rows with the ids $1 that owner $2 holds, in order.
+	fetch string
+	// mark sets the rows with the ids $1 that owner $2 holds to PUBLISHED. Owner
+	// '' holds the open rows that nobody does.
+	mark string
+	// give ends the lease of rows that owner $2 holds otherwise: $1 is a JSON
+	// list of givenRow.
+	give string
+	// look says what is in the $2 rows after id $1: how many, the last one's id,
+	// and how many were published less than $3 milliseconds ago.
+	look string
+	// clean deletes what was published earlier, of the rows after id $1 up to $2.
+	clean string
+	// forget deletes up to $1 marks whose time is over.
+	forget string
+}
+
+func relayStatementsOf(d Dialect, prefix string) relayStatements {
+	s := relayStatements{
+		fetch: `SELECT id, message_id, subject, key, headers, data, CAST(attempts AS INTEGER), story, {age} FROM {outbox}
+			WHERE id IN {ids $1} AND owner = $2 ORDER BY id`,
+		mark: `UPDATE {outbox} SET status = 'PUBLISHED', published_at = {now}, due_at = NULL, owner = NULL
+			WHERE id IN {ids $1} AND coalesce(owner, '') = $2 AND status NOT IN ('PUBLISHED', 'DEAD_LETTER')`,
+		look: `SELECT count(*), coalesce(max(id), 0),
+				count(CASE WHEN status = 'PUBLISHED' AND published_at >= {now} - {ms $3} THEN 1 END)
+			FROM (SELECT id, status, published_at FROM {outbox} WHERE id > $1 ORDER BY id LIMIT $2) AS w`,
+		clean: `DELETE FROM {outbox}
+			WHERE id > $1 AND id <= $2 AND status = 'PUBLISHED' AND published_at < {now} - {ms $3}`,
+		forget: `DELETE FROM {inbox} WHERE expires_at < {now} AND (consumer, event_key) IN
+			(SELECT consumer, event_key FROM {inbox} WHERE expires_at < {now} ORDER BY expires_at LIMIT $1)`,
+	}
+	switch d {
+	case SQLite:
+		const free = `o.status IN ('PENDING', 'PROCESSING') AND (o.due_at IS NULL OR o.due_at <= {now}) AND NOT EXISTS (
+				SELECT 1 FROM {outbox} AS h
+				WHERE h.key = o.key AND h.id < o.id AND h.status IN ('PENDING', 'PROCESSING') AND h.due_at IS NOT NULL AND h.due_at > {now}
+			)`
+		s.peek = `SELECT o.id, length(o.data) FROM {outbox} AS o WHERE ` + free + ` ORDER BY o.id LIMIT $1`
+		// Which rows are free is asked of the table as it was before the statement.
+		s.claim = `UPDATE {outbox} SET status = 'PROCESSING', owner = $2, due_at = {now} + {ms $3}
+			WHERE id IN (SELECT o.id FROM {outbox} AS o WHERE o.id IN {ids $1} AND ` + free + `)`
+		s.give = `UPDATE {outbox} AS o SET status = given.status, owner = NULL, attempts = o.attempts + given.attempts,
+				due_at = CASE WHEN given.delay IS NOT NULL THEN {now} + given.delay END, story = coalesce(given.story, o.story)
+			FROM (
+				SELECT value ->> 'id' AS id, value ->> 'status' AS status, value ->> 'attempts' AS attempts,
+					value ->> 'delay' AS delay, value ->> 'story' AS story
+				FROM json_each($1)
+			) AS given
+			WHERE o.id = given.id AND coalesce(o.owner, '') = $2 AND o.status NOT IN ('PUBLISHED', 'DEAD_LETTER')`
+	case Postgres:
+		s.claim = `SELECT id, size FROM {outbox}_claim($1, $2, {ms $3})`
+		s.give = `UPDATE {outbox} AS o SET status = given.status, owner = NULL, attempts = o.attempts + given.attempts,
+				due_at = {now} + given.delay * interval '1 ms', story = coalesce(given.story, o.story)
+			FROM json_to_recordset(CAST($1 AS json)) AS given (id bigint, status text, attempts integer, delay bigint, story text)
+			WHERE o.id = given.id AND coalesce(o.owner, '') = $2 AND o.status NOT IN ('PUBLISHED', 'DEAD_LETTER')`
+	}
+	for _, p := range []*string{&s.peek, &s.claim, &s.fetch, &s.mark, &s.give, &s.look, &s.clean, &s.forget} {
+		*p = render(d, prefix, *p)
+	}
+	return s
+}

@@ -1,0 +1,25 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"path/filepath"
+	"testing"
+
+	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/outbox/outboxtest"
+	"github.com/farandole/farandole/outbox/sqlite"
+)
+
+// factory makes databases.
+func factory() outboxtest.Factory {
+	return outboxtest.Factory{
+		Dialect: outbox.SQLite,
+		Create:  func(t *testing.T) string { t.Helper(); return filepath.Join(t.TempDir(), "test.db") },
+		Open:    openUnsynced,
+		Watch:   func(db *sql.DB, _ string, _ *outbox.Outbox) outbox.Watch { return sqlite.Watch(db) },
+	}
+}
+
+func TestConformance(t *testing.T) { //nolint:paralleltest // the suite is
+	outboxtest.Run(t, factory())
+}

@@ -1,0 +1,70 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"time"
+
+	"modernc.org/sqlite"
+)
+
+const (
+	// otherProcesses is how long a writer waits for those of other processes.
+	otherProcesses = 10 * time.Second
+	// tryFor is how long SQLite itself tries (busy_timeout) before patiently
+	// has it begin anew. Its pauses grow to 100 ms, and a process that commits
+	// again and again leaves the lock free for moments only; tries that are at
+	// most 25 ms apart hit one soon.
+	tryFor = 100 * time.Millisecond
+	// breather is between two tries of patiently: SQLite does not always wait.
+	breather = 2 * time.Millisecond
+)
+
+// connector makes connections to one file that share a queue.
+type connector struct {
+	driver.Connector
+	writers *queue
+}
+
+func newConnector(path string) (*connector, error) {
+	c, err := sqlite.NewConnector(dataSource(path))
+	if err != nil {
+		return nil, err
+	}
+	return &connector{Connector: c, writers: &queue{}}, nil
+}
+
+// Connect tries again while the file is locked: of processes that turn a new
+// file to WAL at the same moment only one can.
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	var made driver.Conn
+	err := patiently(ctx, func() (err error) {
+		made, err = c.Connector.Connect(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	conn, ok := made.(driverConn)
+	if !ok {
+		return nil, lacking(made)
+	}
+	return &connection{driverConn: conn, writers: c.writers}, nil
+}
+
+// patiently calls f until it does not meet a lock of another process, or has met
+// one for too long. f must be such that it has done nothing if it did.
+func patiently(ctx context.Context, f func() error) error {
+	deadline := time.Now().Add(otherProcesses)
+	for {
+		err := f()
+		if !isBusy(err) || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-time.After(breather):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Waiting counts the writers that wait for their turn.
+func Waiting(db *sql.DB) int {
+	n := 0
+	conn, err := db.Conn(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	if err := conn.Raw(func(c any) error {
+		q := c.(*connection).writers
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		n = q.waiting.Len()
+		return nil
+	}); err != nil {
+		panic(err)
+	}
+	return n
+}

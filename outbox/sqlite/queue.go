@@ -1,0 +1,70 @@
+package sqlite
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+)
+
+// thisProcess bounds the wait for other writers of this process: a transaction
+// that waits for itself ends with an error.
+const thisProcess = time.Minute
+
+// queue lets one writer in at a time, first come, first served.
+type queue struct {
+	mu      sync.Mutex
+	taken   bool
+	waiting list.List // of chan struct{}, closed when it is one's turn
+}
+
+// enter returns when it is the caller's turn, which ends with leave. The error
+// is the context's, or ErrQueue.
+func (q *queue) enter(ctx context.Context) error {
+	q.mu.Lock()
+	if !q.taken {
+		q.taken = true
+		q.mu.Unlock()
+		return nil
+	}
+	turn := make(chan struct{})
+	place := q.waiting.PushBack(turn)
+	q.mu.Unlock()
+
+	patience := time.NewTimer(thisProcess)
+	defer patience.Stop()
+	var err error
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-patience.C:
+		err = ErrQueue
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-turn: // it came at the same moment: pass it on
+		q.next()
+	default:
+		q.waiting.Remove(place)
+	}
+	return err
+}
+
+// leave ends the caller's turn.
+func (q *queue) leave() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.next()
+}
+
+func (q *queue) next() {
+	first := q.waiting.Front()
+	if first == nil {
+		q.taken = false
+		return
+	}
+	close(q.waiting.Remove(first).(chan struct{}))
+}

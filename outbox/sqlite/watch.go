@@ -1,0 +1,62 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/farandole/farandole/outbox"
+)
+
+// watchEvery is how often a file is asked whether it has changed: a look at
+// shared memory, some microseconds.
+const watchEvery = 25 * time.Millisecond
+
+// Watch wakes a relay within 25 ms after another connection, of this or another
+// process, has committed to the file, whatever it committed. It holds one
+// connection of db, which [Open] returned, for itself, and wakes once when it
+// has it, for what was committed before.
+//
+// It returns when ctx ends, or with an error, matching [outbox.ErrDatabase], when
+// the file cannot be read; the relay calls it again.
+func Watch(db *sql.DB) outbox.Watch {
+	return func(ctx context.Context, wake func()) error {
+		err := watch(ctx, db, wake)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("%w: watch: %w", outbox.ErrDatabase, err)
+	}
+}
+
+func watch(ctx context.Context, db *sql.DB, wake func()) (err error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	version, err := conn.PrepareContext(ctx, "PRAGMA data_version")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, version.Close()) }()
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for last := int64(-1); ; {
+		var now int64
+		if err := version.QueryRowContext(ctx).Scan(&now); err != nil {
+			return err
+		}
+		if now != last {
+			last = now
+			wake()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package order
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/services/events"
+)
+
+// place records a new order and adds its event to the outbox, in one
+// transaction. The order of an earlier request with the same key stands; if
+// that was another request the error matches errKeyReused.
+func (s *Service) place(ctx context.Context, o Order) error {
+	o.Created, o.Instance = now(), rand.Text()
+	o.Updated = o.Created
+	return s.inTx(ctx, func(tx *sql.Tx) error {
+		isNew, err := s.table.insert(ctx, tx, o)
+		if err != nil {
+			return err
+		}
+		if isNew {
+			return s.tell(ctx, tx, o.eventID("placed"), events.OrderPlaced.New(o.key(), events.Placed{
+				OrderID: o.ID, CustomerID: o.CustomerID, Items: o.Items, Total: o.money(),
+			}))
+		}
+		there, err := s.table.get(ctx, tx, o.ID)
+		switch {
+		case err != nil:
+			return err
+		case there.Status == "":
+			return failed("insert "+o.ID, errDeleted)
+		case there.Request != o.Request:
+			return errKeyReused
+		}
+		return nil
+	})
+}
+
+// cancel records the customer's wish and adds its event to the outbox, in one
+// transaction. Errors are those of onCancel.
+func (s *Service) cancel(ctx context.Context, id string) error {
+	return s.inTx(ctx, func(tx *sql.Tx) error {
+		o, err := s.table.lock(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		next, err := onCancel(o)
+		if err != nil || next.Status == o.Status {
+			return err
+		}
+		next.Updated = now()
+		if err := s.table.update(ctx, tx, next); err != nil {
+			return err
+		}
+		return s.tell(ctx, tx, o.eventID("cancel_requested"), events.OrderCancelRequested.New(o.key(), events.CancelRequested{
+			OrderID: o.ID, Reason: next.Reason,
+		}))
+	})
+}
+
+// tell adds an event to the outbox.
+func (s *Service) tell(ctx context.Context, tx *sql.Tx, id string, d bus.Draft) error {
+	d.ID = id
+	e, err := s.outbox.Seal(d)
+	if err == nil {
+		err = s.outbox.Add(ctx, tx, e)
+	}
+	if err != nil {
+		return fmt.Errorf("order: %w", err)
+	}
+	return nil
+}
+
+// inTx commits what f does, unless f fails. After an error of the commit it is
+// not known whether it was committed.
+func (s *Service) inTx(ctx context.Context, f func(tx *sql.Tx) error) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	tx, err := s.db.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return failed("begin", err)
+	}
+	if err := f(tx); err != nil {
+		return errors.Join(err, ignoreDone(tx.Rollback()))
+	}
+	if err := tx.Commit(); err != nil {
+		return failed("commit", err)
+	}
+	s.outbox.Wake()
+	return nil
+}
+
+// ignoreDone drops the error of rolling back what has ended with its context.
+func ignoreDone(err error) error {
+	if errors.Is(err, sql.ErrTxDone) {
+		return nil
+	}
+	return err
+}

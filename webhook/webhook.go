@@ -1,0 +1,89 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/consumer"
+)
+
+// Webhook delivers events to one receiver. Make it with [New].
+type Webhook struct {
+	consumer *consumer.Consumer
+	encoder  *encoder
+	client   *client
+	metrics  *metrics
+	gatherer *prometheus.Registry
+	// longest bounds a Retry-After.
+	longest time.Duration
+}
+
+// New checks the configuration and does no I/O. The error matches [ErrConfig],
+// consumer.ErrConfig, bus.ErrInvalidConsumer or bus.ErrInvalidType.
+func New(b *bus.Bus, cfg Config) (*Webhook, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	target, err := url.Parse(cfg.URL)
+	if err != nil { // validate has seen to it
+		return nil, ErrConfig
+	}
+	w := &Webhook{gatherer: prometheus.NewRegistry(), longest: cfg.Consumer.Retry.MaxDelay}
+	if w.encoder, err = newEncoder(cfg, target.User); err != nil {
+		return nil, err
+	}
+	target.User = nil // it is a header now
+	w.client = newClient(target, cfg)
+	if w.metrics, err = newMetrics(w.gatherer, cfg.Name); err != nil {
+		return nil, fmt.Errorf("webhook: %s: %w", cfg.Name, err)
+	}
+	registry := consumer.NewRegistry()
+	for _, t := range cfg.Types {
+		consumer.HandleEvent(registry, t, w.deliver)
+	}
+	cfg.Consumer.Metrics = w.gatherer
+	if w.consumer, err = consumer.New(b, registry, cfg.Consumer); err != nil {
+		return nil, fmt.Errorf("webhook: %w", err)
+	}
+	return w, nil
+}
+
+// Run delivers until ctx ends, like consumer.Run, whose errors it returns. A
+// delivery that is cut off at the end is made again by whoever runs next. It
+// can be called once.
+func (w *Webhook) Run(ctx context.Context) error {
+	defer w.client.transport.CloseIdleConnections()
+	return w.consumer.Run(ctx)
+}
+
+// Health returns nil while events can be fetched and their fate recorded, else
+// an error matching consumer.ErrUnhealthy. The receiver is not part of it:
+// restarting the webhook does not mend the receiver.
+func (w *Webhook) Health() error { return w.consumer.Health() }
+
+// Stats returns the consumer's counts.
+func (w *Webhook) Stats() consumer.Stats { return w.consumer.Stats() }
+
+// Metrics are the webhook's and its consumer's metrics.
+func (w *Webhook) Metrics() prometheus.Gatherer { return w.gatherer }
+
+// deliver handles one event.
+func (w *Webhook) deliver(ctx context.Context, e bus.Event) (consumer.Step, error) {
+	start := time.Now()
+	m, err := w.encoder.encode(e, start)
+	if err != nil {
+		return consumer.Step{}, consumer.Permanent(err)
+	}
+	a, err := w.client.post(ctx, m)
+	w.metrics.delivery(a.status, time.Since(start))
+	if err != nil {
+		return consumer.Step{}, err
+	}
+	return consumer.Step{}, outcome(a, time.Now(), w.longest)
+}
