@@ -29,9 +29,13 @@ func NewBus(tb testing.TB) *bus.Bus {
 // Prefix returns a random prefix for bus.Names.
 func Prefix() string { return "t" + strings.ToLower(rand.Text()[:12]) }
 
-// Connect connects a bus and closes it at the end of the test.
+// Connect connects a bus and closes it at the end of the test. Unless cfg says
+// how long to wait for the server, that is a minute: the machine may be busy.
 func Connect(tb testing.TB, cfg bus.Config) *bus.Bus {
 	tb.Helper()
+	if cfg.Wait == 0 {
+		cfg.Wait = setupTimeout
+	}
 	b, err := bus.Connect(tb.Context(), cfg)
 	if err != nil {
 		tb.Fatalf("bustest: %v", err)

@@ -85,7 +85,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if c.started.Swap(true) {
 		return fmt.Errorf("%w: Run called twice", ErrConfig)
 	}
-	if err := c.prepare(ctx); err != nil {
+	if err := c.begin(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped before it began
 		}
@@ -111,6 +111,32 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 	pullers.Wait()
 	return c.drain(cancelWork)
+}
+
+// begin prepares, again whenever the connection was lost meanwhile: the consumer
+// is unhealthy until then. Any other error is a person's to mend.
+func (c *Consumer) begin(ctx context.Context) error {
+	const part = "start"
+	c.health.set(part, errStarting)
+	for {
+		connected := c.bus.Conn().Stats().Reconnects
+		err := c.prepare(ctx)
+		if err == nil {
+			c.health.clear(part)
+			return nil
+		}
+		lost := c.bus.Conn().IsReconnecting() || c.bus.Conn().Stats().Reconnects != connected
+		if ctx.Err() != nil || errors.Is(err, ErrConfig) || !lost {
+			return err
+		}
+		c.health.set(part, err)
+		c.log.Warn().Err(err).Msg("connection lost while starting, will try again")
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(bindRetry):
+		}
+	}
 }
 
 // drain waits for the running handlers, first patiently, then cancelling.

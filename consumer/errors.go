@@ -35,6 +35,8 @@ var (
 	errClogged = errors.New("consumer: clogged by retries")
 	// errExpired is why an event is dead-lettered whose expirytime has passed.
 	errExpired = errors.New("consumer: event expired")
+	// errStarting is why a consumer is unhealthy that has not begun to pull.
+	errStarting = errors.New("consumer: starting")
 	// errCrashLoop is why an event is dead-lettered that was running whenever the process died.
 	errCrashLoop = errors.New("consumer: process died while the handler ran")
 	// errHeartbeat is why a handler is cancelled whose lease could not be renewed.

@@ -126,6 +126,12 @@ func (f *fleet) addServices(replicas int, flags ...string) {
 // add starts a process that serves one service.
 func (f *fleet) add(name, service string, flags ...string) *member {
 	f.t.Helper()
+	return f.addProcess(name, "serve", append([]string{service}, flags...)...)
+}
+
+// addProcess starts a process that runs a command with HTTP.
+func (f *fleet) addProcess(name, command string, flags ...string) *member {
+	f.t.Helper()
 	port := freePort(f.t)
 	stderr, err := os.Create(filepath.Join(f.evidence, name+".log"))
 	if err != nil {
@@ -133,7 +139,7 @@ func (f *fleet) add(name, service string, flags ...string) *member {
 	}
 	m := &member{
 		url:    localURL(port),
-		args:   append([]string{"serve", service, "--http", fmt.Sprintf("127.0.0.1:%d", port)}, flags...),
+		args:   append([]string{command, "--http", fmt.Sprintf("127.0.0.1:%d", port)}, flags...),
 		stderr: stderr,
 	}
 	f.members = append(f.members, m)

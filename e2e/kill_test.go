@@ -79,6 +79,7 @@ type storm struct {
 	*fleet
 	random  *rand.Rand
 	cluster bool
+	targets []*member // who is killed; nil: all
 
 	ids          []string // of the orders
 	kills, steps int
@@ -130,7 +131,11 @@ func (s *storm) round(round, kills int) {
 		if s.cluster {
 			s.stepDown()
 		}
-		s.kill(s.members[s.random.IntN(len(s.members))])
+		targets := s.targets
+		if targets == nil {
+			targets = s.members
+		}
+		s.kill(targets[s.random.IntN(len(targets))])
 	}
 	close(enough)
 	<-ordered

@@ -10,7 +10,7 @@ import (
 )
 
 // maxBytes is how much data one batch has in memory.
-const maxBytes = 16 << 20
+const maxBytes = 4 << 20
 
 // batch is what one claim took.
 type batch struct {

@@ -14,7 +14,7 @@ const cleanBatch = 500
 // clean removes what is published for longer than the retention, and marks
 // whose time is over, from time to time.
 func (r *Relay) clean(ctx context.Context) {
-	every := min(max(r.cfg.Retention/10, time.Second), time.Minute)
+	every := min(max(r.cfg.Retention/10, time.Second), 10*time.Second)
 	for pause(ctx, every/2+rand.N(every)) { //nolint:gosec // jitter: relays take turns
 		err := r.cleanOnce(ctx)
 		switch {

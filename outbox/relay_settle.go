@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/farandole/farandole/internal/text"
 )
 
 // givenRow is a row whose lease ends unpublished.
@@ -63,7 +65,7 @@ func (r *Relay) note(res result, f fate) {
 		r.metrics.failures.WithLabelValues(classOf(res.err)).Inc()
 		if f.status == DeadLetter {
 			r.metrics.parked.Inc()
-			r.log.Error().Err(res.err).Int64("row", res.row.id).Str("message_id", res.row.messageID).Str("subject", res.row.subject).
+			r.log.Error().Err(res.err).Int64("row", res.row.id).Str("message_id", text.Cut(res.row.messageID, maxShown)).Str("subject", text.Cut(res.row.subject, maxShown)).
 				Msg("outbox relay: row is parked")
 		}
 	case f.waits:
@@ -97,6 +99,8 @@ func (r *Relay) insist(ctx context.Context, b batch, statement string, rows any,
 }
 
 const (
+	// maxShown is how much of a text that somebody else has written is logged.
+	maxShown = 256
 	// settleTimeout bounds a statement that ends leases.
 	settleTimeout = 15 * time.Second
 	// minPause is between two tries of one.

@@ -214,7 +214,7 @@ func TestServe_fails_with_a_reason(t *testing.T) {
 		{"database of another kind", []string{"order", "--database-url", "mysql://u:s3cret@h/d"}, exitUsage, "postgres://"},
 		{
 			"no database server",
-			append([]string{"order", "--http", "127.0.0.1:0", "--wait", "50ms", "--database-url", "postgres://u:s3cret@127.0.0.1:1/d"}, s.flags...),
+			append([]string{"order", "--http", "127.0.0.1:0", "--wait", "5s", "--database-url", "postgres://u:s3cret@127.0.0.1:1/d"}, s.flags...),
 			exitFailed, "order's database: not within",
 		},
 		{

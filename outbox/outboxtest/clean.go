@@ -20,7 +20,7 @@ func cleanUp(r *rig) {
 	r.exec(`INSERT INTO inbox (consumer, event_key, revision, mark, expires_at)
 		VALUES ('a', 'over', 1, '', ` + r.past(60) + `), ('a', 'good', 1, '', ` + r.past(-3600) + `), ('a', 'forever', 1, '', NULL)`)
 
-	r.relay(outbox.RelayConfig{Retention: time.Minute})
+	r.relay(outbox.RelayConfig{Retention: 10 * time.Minute})
 	const added = 200
 	r.add(r.events(added/10, keys("new-", 10)...)...)
 	r.eventually(counts{outbox.Published: young + added, outbox.Pending: 5, outbox.DeadLetter: 5})

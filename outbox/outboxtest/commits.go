@@ -129,7 +129,7 @@ func idleTransactions(r *rig) {
 	defer reading()
 	writing := r.idle(r.db, "INSERT INTO business (id) VALUES (1)")
 	defer writing()
-	relay, _ := r.relay(outbox.RelayConfig{})
+	relay := r.relay(outbox.RelayConfig{})
 	if r.Dialect == outbox.SQLite {
 		r.unhealthy(relay, outbox.ErrDatabase)
 		if s, err := r.outbox.Stats(r.Context()); err != nil || s.Pending != n || s.Oldest == 0 {
@@ -170,15 +170,16 @@ func restarts(r *rig) {
 	}
 	_, second := r.open()
 	stop := func() {}
+	defer func() { stop() }()
 	for i, more := 0, true; more; i++ {
 		before := r.number("SELECT count(*) FROM outbox WHERE status = 'PUBLISHED'")
 		o := r.outbox
 		if i%2 == 1 {
 			o = second
 		}
-		_, next := r.relayOn(o, r.bus, outbox.RelayConfig{Batch: 5, Lease: lease})
+		next := r.relayOn(o, r.bus, outbox.RelayConfig{Batch: 5, Lease: lease})
 		stop()
-		stop = next
+		stop = next.stop
 		bustest.Eventually(r, soon, func() bool {
 			done := r.number("SELECT count(*) FROM outbox WHERE status = 'PUBLISHED'")
 			more = done < writers*n
@@ -192,10 +193,10 @@ func restarts(r *rig) {
 
 // woken polls once an hour.
 func woken(r *rig) {
-	_, stop := r.relay(outbox.RelayConfig{Poll: time.Hour})
+	relay := r.relay(outbox.RelayConfig{Poll: time.Hour})
 	r.add(r.event("own", "own-0"))
 	r.eventually(counts{outbox.Published: 1})
-	stop()
+	relay.stop()
 	// As from another process: nobody there wakes this relay.
 	db, o := r.open()
 	r.relayOn(o, r.bus, outbox.RelayConfig{Poll: time.Hour, Watch: r.Watch(db, r.target, o)})

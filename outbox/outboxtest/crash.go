@@ -125,13 +125,12 @@ func killedWithClaims(r *rig) {
 func staleOwner(r *rig) {
 	const n = 10
 	r.add(r.events(1, keys("ord-", n)...)...)
-	var log lines
 	_, silent := r.silent()
-	r.relayOn(r.outbox, silent, outbox.RelayConfig{Lease: lease, Logger: log.logger()})
+	relay := r.relayOn(r.outbox, silent, outbox.RelayConfig{Lease: lease})
 	r.eventually(counts{outbox.Processing: n})
 	// As a claim does, with a lease that does not end.
 	r.exec("UPDATE outbox SET owner = 'another', due_at = " + r.past(-3600))
-	r.says(&log, "another relay has rows")
+	r.says(&relay.log, "another relay has rows")
 	if got := r.number("SELECT count(*) FROM outbox WHERE status = 'PROCESSING' AND owner = 'another' AND attempts = 0"); got != n {
 		r.Errorf("%d rows are as the new owner left them, want %d", got, n)
 	}
@@ -143,9 +142,9 @@ func restored(r *rig) {
 	const n = 20
 	all := keys("ord-", n)
 	r.add(r.events(3, all...)...)
-	_, stop := r.relay(outbox.RelayConfig{})
+	relay := r.relay(outbox.RelayConfig{})
 	r.eventually(counts{outbox.Published: 3 * n})
-	stop()
+	relay.stop()
 	r.exec("UPDATE outbox SET status = 'PENDING', published_at = NULL WHERE id > $1", n)
 	r.exec("UPDATE outbox SET status = 'PROCESSING', owner = 'of the backup', due_at = "+r.past(3600)+" WHERE id > $1 AND id <= $2", n, 2*n)
 	for _, key := range all {
@@ -161,9 +160,9 @@ func ends(r *rig) {
 	const n = 10
 	r.add(r.events(3, keys("ord-", n)...)...)
 	_, silent := r.silent()
-	_, stop := r.relayOn(r.outbox, silent, outbox.RelayConfig{Lease: lease})
+	relay := r.relayOn(r.outbox, silent, outbox.RelayConfig{Lease: lease})
 	r.eventually(counts{outbox.Processing: 3 * n})
-	stop()
+	relay.stop()
 	r.eventually(counts{outbox.Pending: 3 * n})
 	if got := r.number("SELECT count(*) FROM outbox WHERE attempts > 0 OR owner IS NOT NULL"); got != 0 {
 		r.Errorf("%d rows have spent an attempt or have an owner", got)

@@ -95,7 +95,7 @@ func unavailable(s situation) func(*rig) {
 		mend := s.begin(r)
 		r.add(r.events(2, keys("ord-", n)...)...)
 		registry := prometheus.NewRegistry()
-		relay, _ := r.relay(outbox.RelayConfig{BaseDelay: 20 * time.Millisecond, MaxDelay: 200 * time.Millisecond, MaxAttempts: 1, Metrics: registry})
+		relay := r.relay(outbox.RelayConfig{BaseDelay: 20 * time.Millisecond, MaxDelay: 200 * time.Millisecond, MaxAttempts: 1, Metrics: registry})
 		r.unhealthy(relay, s.want)
 		if r.bus.Health() == nil { // while the connection is down it does not even try
 			r.metric(registry, "farandole_outbox_failures_total", func(tries float64) bool { return tries >= 2*n })
@@ -111,7 +111,7 @@ func unavailable(s situation) func(*rig) {
 }
 
 // unhealthy waits until health says want.
-func (r *rig) unhealthy(relay *outbox.Relay, want error) {
+func (r *rig) unhealthy(relay *running, want error) {
 	r.Helper()
 	bustest.Eventually(r, soon, func() error {
 		if err := relay.Health(); !errors.Is(err, want) {
@@ -147,7 +147,7 @@ func (r *rig) metric(from prometheus.Gatherer, name string, good func(float64) b
 // outage stops NATS while writers go on.
 func outage(r *rig) {
 	const n, writers = 40, 4
-	relay, _ := r.relay(outbox.RelayConfig{Batch: 20})
+	relay := r.relay(outbox.RelayConfig{Batch: 20})
 	var work sync.WaitGroup
 	half, again := make(chan struct{}, writers), make(chan struct{})
 	for w := range writers {

@@ -29,33 +29,35 @@ func (r *rig) large(key, id string) bus.Event {
 // unsendable has 100 rows at the head that can never be sent, and batches of 100.
 func unsendable(r *rig) {
 	const n = 100
-	for i := range n {
-		r.add(r.large(fmt.Sprint("bad-", i), fmt.Sprint("bad-", i)))
+	bad := keys("bad-", n)
+	events := make([]bus.Event, n)
+	for i, key := range bad {
+		events[i] = r.large(key, key)
 	}
+	r.add(events...)
 	for i, broken := range []string{
 		"subject = 'not a subject'", "subject = 'events.*.>'", "subject = '$JS.API.STREAM.DELETE.X'", "subject = ''",
 		"headers = '{'", `headers = '{"a b":"c"}'`, `headers = '{"a":"b\nc"}'`, `headers = '{"a":1}'`, "message_id = ''",
 	} {
-		r.exec("UPDATE outbox SET "+broken+" WHERE key = $1", fmt.Sprint("bad-", i))
+		r.exec("UPDATE outbox SET "+broken+" WHERE key = $1", bad[i])
 	}
 	r.exec("UPDATE outbox SET subject = $1 WHERE key = 'bad-9'", fmt.Sprintf("events.%5000d", 1))
 	r.add(r.events(1, keys("good-", n)...)...)
 
 	// The bad ones wait for their next try: good ones go out.
-	_, stop := r.relay(outbox.RelayConfig{Batch: 100, MaxAttempts: 100, BaseDelay: time.Hour, MaxDelay: time.Hour})
+	relay := r.relay(outbox.RelayConfig{Batch: 100, MaxAttempts: 100, BaseDelay: time.Hour, MaxDelay: time.Hour})
 	r.becomes(n, "SELECT count(*) FROM outbox WHERE status = 'PUBLISHED' AND key LIKE 'good-%'")
-	stop()
+	relay.stop()
 	r.becomes(n, "SELECT count(*) FROM outbox WHERE status = 'PENDING' AND key LIKE 'bad-%' AND attempts = 1")
 
 	// They are parked after as many tries as they may have.
 	r.exec("UPDATE outbox SET due_at = NULL WHERE status = 'PENDING'")
 	registry := prometheus.NewRegistry()
-	var log lines
-	relay, _ := r.relay(outbox.RelayConfig{
-		Batch: 100, MaxAttempts: 3, BaseDelay: time.Millisecond, Poll: 50 * time.Millisecond, Metrics: registry, Logger: log.logger(),
+	relay = r.relay(outbox.RelayConfig{
+		Batch: 100, MaxAttempts: 3, BaseDelay: time.Millisecond, Poll: 50 * time.Millisecond, Metrics: registry,
 	})
 	r.eventually(counts{outbox.Published: n, outbox.DeadLetter: n})
-	r.says(&log, "row is parked")
+	r.says(&relay.log, "row is parked")
 	bustest.Eventually(r, soon, relay.Health)
 	for name, want := range map[string]float64{
 		"farandole_outbox_parked_total": n, "farandole_outbox_failures_total": 2 * n, "farandole_outbox_rows": n, "farandole_outbox_healthy": 1,
@@ -89,12 +91,12 @@ func failingRow(r *rig) {
 	r.add(r.event("held", "held-0"), r.large("held", "held-bad"), r.event("held", "held-1"), r.event("held", "held-2"))
 	free := keys("free-", 20)
 	r.add(r.events(5, free...)...)
-	_, stop := r.relay(outbox.RelayConfig{Batch: 10, MaxAttempts: 100, BaseDelay: time.Hour, MaxDelay: time.Hour})
+	relay := r.relay(outbox.RelayConfig{Batch: 10, MaxAttempts: 100, BaseDelay: time.Hour, MaxDelay: time.Hour})
 	r.becomes(100, "SELECT count(*) FROM outbox WHERE status = 'PUBLISHED' AND key LIKE 'free-%'")
 	r.add(r.event("held", "held-3"))
 	r.add(r.events(1, "more")...)
 	r.becomes(1, "SELECT count(*) FROM outbox WHERE status = 'PUBLISHED' AND key = 'more'")
-	stop()
+	relay.stop()
 	if got := r.number("SELECT count(*) FROM outbox WHERE status = 'PENDING' AND key = 'held'"); got != 4 {
 		r.Errorf("%d rows of the key wait, want the refused one and what follows", got)
 	}
@@ -108,10 +110,10 @@ func failingRow(r *rig) {
 
 // largeRows are more than a batch has memory for.
 func largeRows(r *rig) {
-	const n = 40
+	const n = 8
 	data := fmt.Appendf(nil, "%q", bytes.Repeat([]byte("x"), 900<<10))
 	for i := range n {
-		key := fmt.Sprint("ord-", i%8)
+		key := fmt.Sprint("ord-", i%2)
 		r.add(r.eventOf(key, fmt.Sprint(key, "-", i), data))
 	}
 	r.relay(outbox.RelayConfig{})

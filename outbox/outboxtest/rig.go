@@ -18,6 +18,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/internal/text"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -160,34 +161,42 @@ func (r *rig) exec(query string, args ...any) {
 	}
 }
 
-// relay starts a relay on the rig's outbox; stop ends it and waits.
-func (r *rig) relay(cfg outbox.RelayConfig) (relay *outbox.Relay, stop func()) {
+// running is a relay that runs; stop ends it and waits.
+type running struct {
+	*outbox.Relay
+	log  lines
+	stop func()
+}
+
+// relay starts a relay on the rig's outbox, which ends with the test at the latest.
+func (r *rig) relay(cfg outbox.RelayConfig) *running {
 	r.Helper()
 	return r.relayOn(r.outbox, r.bus, cfg)
 }
 
-func (r *rig) relayOn(o *outbox.Outbox, b *bus.Bus, cfg outbox.RelayConfig) (relay *outbox.Relay, stop func()) {
+func (r *rig) relayOn(o *outbox.Outbox, b *bus.Bus, cfg outbox.RelayConfig) *running {
 	r.Helper()
-	var log lines
-	cfg.Logger = cfg.Logger.Output(&log)
-	r.Cleanup(func() {
-		if r.Failed() {
-			r.Logf("a relay has said\n%s", &log)
-		}
-	})
-	relay, err := outbox.NewRelay(o, b, cfg)
+	x := &running{}
+	cfg.Logger = zerolog.New(&x.log)
+	var err error
+	x.Relay, err = outbox.NewRelay(o, b, cfg)
 	r.ok(err)
 	ctx, cancel := context.WithCancel(r.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- relay.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
+	go func() { ended <- x.Run(ctx) }()
+	x.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			r.Errorf("Run: %v", err)
 		}
 	})
-	r.Cleanup(stop)
-	return relay, stop
+	r.Cleanup(func() {
+		x.stop()
+		if r.Failed() {
+			r.Logf("a relay has said\n%s", text.Cut(x.log.String(), 4000))
+		}
+	})
+	return x
 }
 
 // lines are what a logger or a process has written.
@@ -207,9 +216,6 @@ func (l *lines) String() string {
 	defer l.mu.Unlock()
 	return l.all.String()
 }
-
-// logger writes to l.
-func (l *lines) logger() zerolog.Logger { return zerolog.New(l) }
 
 // says waits until text was written.
 func (r *rig) says(l *lines, text string) {

@@ -351,6 +351,31 @@ func TestFeedRelaySurvivesAnOutageOfNATS(t *testing.T) {
 	bustest.Eventually(t, within, func() bool { return r.slot("confirmed_flush_lsn") != behind })
 }
 
+// The server is killed; after its recovery the slot may stand where it was a while ago.
+func TestFeedRelaySurvivesTheDeathOfPostgres(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Start(t, pg.Config{})
+	r := newRig(t, s.Database(t), bustest.NewBus(t))
+	relay, _ := r.relay(outbox.RelayConfig{})
+	var want []string
+	for range 3 {
+		r.attached()
+		for range 50 {
+			want = append(want, fmt.Sprint(len(want)))
+			r.add("a", want[len(want)-1])
+		}
+		r.expect(want...)
+		s.Kill(t)
+		bustest.Eventually(t, within, func() bool { return relay.Health() != nil })
+		s.Restart(t)
+		bustest.Eventually(t, within, func() error { return r.outbox.DB().PingContext(t.Context()) })
+	}
+	r.attached()
+	r.add("a", "last")
+	r.expect(append(want, "last")...)
+	bustest.Eventually(t, within, relay.Health)
+}
+
 // A relay that ends lets another one go on where it was.
 func TestFeedRelaysTakeOver(t *testing.T) {
 	t.Parallel()

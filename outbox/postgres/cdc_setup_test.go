@@ -44,7 +44,7 @@ func TestFeedConfigIsChecked(t *testing.T) {
 		"slot":    {target, o, postgres.FeedConfig{Slot: "My-Slot"}, "Slot"},
 		"lag":     {target, o, postgres.FeedConfig{MaxLag: -1}, "MaxLag"},
 		"dialect": {target, lite, postgres.FeedConfig{}, "Postgres"},
-		"target":  {"postgres://u:secret@localhost/x?sslmode=sometimes", o, postgres.FeedConfig{}, "sslmode"},
+		"target":  {"postgres://u:secret@localhost/x?sslmode=sometimes", o, postgres.FeedConfig{}, "target"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

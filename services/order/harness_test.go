@@ -40,23 +40,10 @@ type system struct {
 	db     *database.Database
 }
 
-// onEach runs a test on each database, at the same time.
-func onEach(t *testing.T, test func(t *testing.T, s *system)) {
-	t.Helper()
-	onEachWith(t, bustest.Server, test)
-}
-
-// onEachWith runs a test on each database with a server of the given kind.
-func onEachWith(t *testing.T, server func(tb testing.TB) *bustest.TestServer, test func(t *testing.T, s *system)) {
-	t.Helper()
-	t.Run("SQLite", func(t *testing.T) {
-		t.Parallel()
-		test(t, newSystem(t, server(t), filepath.Join(t.TempDir(), "order.db")))
-	})
-	t.Run("Postgres", func(t *testing.T) {
-		t.Parallel()
-		test(t, newSystem(t, server(t), pgtest.Database(t)))
-	})
+// databases give a test an empty database of each kind.
+var databases = map[string]func(tb testing.TB) (target string){
+	"SQLite":   func(tb testing.TB) string { tb.Helper(); return filepath.Join(tb.TempDir(), "order.db") },
+	"Postgres": pgtest.Database,
 }
 
 func newSystem(tb testing.TB, server *bustest.TestServer, target string) *system {

@@ -64,7 +64,7 @@ BEGIN
     SELECT s.id FROM (
       SELECT o.id, sum(octet_length(o.data)) OVER (ORDER BY o.id) - octet_length(o.data) AS before
       FROM {prefix}outbox o WHERE o.id = ANY (ids)
-    ) s WHERE before < 16777216
+    ) s WHERE before < 4194304
   );
   UPDATE {prefix}outbox SET status = 'PROCESSING', owner = claimer, due_at = t + lease WHERE id = ANY (ids);
   -- A row that was passed over may be an expired one that its old owner is just
