@@ -371,11 +371,11 @@ func TestSQL_heartbeat(t *testing.T) {
 			s := newSystem(t)
 			s.kind = sqlKind(t, e, true)
 			cfg := config()
-			cfg.Lease, cfg.HandlerTimeout = 3*time.Second, 3*time.Second
+			cfg.Lease, cfg.HandlerTimeout = 12*time.Second, 12*time.Second
 			p := s.startWorking(cfg, func(ctx context.Context, _ *sql.Tx, e bus.Event) (consumer.Step, error) {
 				select {
 				case <-ctx.Done():
-				case <-time.After(1500 * time.Millisecond): // longer than a heartbeat
+				case <-time.After(5 * time.Second): // longer than a heartbeat
 				}
 				return pay(e), ctx.Err()
 			})

@@ -174,8 +174,8 @@ func (d *deployment) ordersInPostgres(t *testing.T) {
 		t.Errorf("fsync and synchronous_commit are %s, want both on", got)
 	}
 	dir := d.query("SELECT current_setting('data_directory')")
-	mounts, err := docker(t.Context(), "inspect", "--format", "{{range .Mounts}}{{.Name}}:{{.Destination}} {{end}}", d.container("postgres"))
-	if err != nil || !strings.Contains(mounts, "_postgres:"+dir+" ") {
+	mounts, err := docker(t.Context(), "inspect", "--format", "{{range .Mounts}}{{.Name}}:{{.Destination}};{{end}}", d.container("postgres"))
+	if err != nil || !strings.Contains(mounts, "_postgres:"+dir+";") {
 		t.Errorf("the database %s is not on the volume: %s, %v", dir, mounts, err)
 	}
 }

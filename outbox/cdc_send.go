@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// straggling is how long the feed waits for the acknowledgements of a batch.
+// straggling is how long the feed waits for another acknowledgement of a batch.
 // Rows that take longer are leased, so that it can go on with others.
 const straggling = 200 * time.Millisecond
 
@@ -71,7 +71,7 @@ func (t *tail) pass(ctx context.Context, ids []int64, rows []row) error {
 // has happened, because nobody was there to take them.
 func (t *tail) deliver(ctx context.Context, b batch) (again []int64, err error) {
 	results := t.relay.start(ctx, b, &t.work)
-	ready := collect(results, make([]result, 0, len(b.rows)), len(b.rows), straggling)
+	ready := prompt(results, len(b.rows))
 	if err := t.lease(ctx, b, results, ready); err != nil {
 		return nil, err
 	}
@@ -93,6 +93,23 @@ func (t *tail) deliver(ctx context.Context, b batch) (again []int64, err error) 
 	}
 	t.relay.metrics.duration.Observe(time.Since(b.claimed).Seconds())
 	return again, nil
+}
+
+// prompt returns results until there are n, or none comes any more for a while.
+func prompt(results <-chan result, n int) []result {
+	ready := make([]result, 0, n)
+	enough := time.NewTimer(straggling)
+	defer enough.Stop()
+	for len(ready) < n {
+		select {
+		case res := <-results:
+			ready = append(ready, res)
+			enough.Reset(straggling)
+		case <-enough.C:
+			return ready
+		}
+	}
+	return ready
 }
 
 // lease leases the rows of b whose results are not there yet. Others of their

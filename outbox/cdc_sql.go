@@ -13,6 +13,9 @@ type tailStatements struct {
 	fetch string
 	// pass makes those rows of the ids $1 that are the feed's the claims'.
 	pass string
+	// passAll does that with the first $2 rows after id $1, and says how many
+	// there were and which was the last.
+	passAll string
 	// lease leases those rows of the ids $1 that are the feed's to owner $2 for $3
 	// milliseconds.
 	lease string
@@ -38,10 +41,16 @@ func tailStatementsOf(prefix string) tailStatements {
 				) AS o
 			) AS fresh WHERE before < $2 ORDER BY n`,
 		pass: `UPDATE {outbox} SET due_at = {now} WHERE id IN {ids $1} AND ` + feeds,
+		passAll: `WITH page AS (
+				SELECT id FROM {outbox} WHERE status = 'PENDING' AND due_at IS NULL AND id > $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
+			), passed AS (
+				UPDATE {outbox} AS o SET due_at = {now} FROM page WHERE o.id = page.id
+			)
+			SELECT count(*), coalesce(max(id), 0) FROM page`,
 		lease: `UPDATE {outbox} SET status = 'PROCESSING', owner = $2, due_at = {now} + {ms $3}
 			WHERE id IN {ids $1} AND ` + feeds,
 	}
-	for _, p := range []*string{&s.claim, &s.fetch, &s.pass, &s.lease} {
+	for _, p := range []*string{&s.claim, &s.fetch, &s.pass, &s.passAll, &s.lease} {
 		*p = render(Postgres, prefix, *p)
 	}
 	return s

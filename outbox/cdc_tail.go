@@ -3,6 +3,8 @@ package outbox
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -31,19 +33,15 @@ type tail struct {
 
 	mu    sync.Mutex
 	state tailState
-	since time.Time // when draining began
-	// drained is closed when the state is no longer draining.
-	drained chan struct{}
 }
 
 // tailState says which rows without a time the claims take.
 type tailState int
 
 const (
-	alone    tailState = iota // all: there is no feed
-	draining                  // those that were there before the feed was attached
-	reading                   // those older than grace
-	standby                   // those older than a lease: another relay reads the feed
+	alone   tailState = iota // all: there is no feed
+	reading                  // those older than grace
+	standby                  // those older than a lease: another relay reads the feed
 )
 
 func newTail(r *Relay) *tail {
@@ -66,6 +64,7 @@ func (t *tail) run(ctx context.Context) {
 		} else {
 			t.enter(alone)
 			t.relay.trouble(partFeed, err)
+			t.relay.look()
 		}
 		if !pause(ctx, feedRetry/2+rand.N(feedRetry)) { //nolint:gosec // jitter
 			return
@@ -79,62 +78,42 @@ func (t *tail) enter(s tailState) tailState {
 	defer t.mu.Unlock()
 	before := t.state
 	t.state = s
-	if s == draining {
-		t.since, t.drained = time.Now(), make(chan struct{})
-	}
-	if s != before {
-		t.relay.look()
-	}
 	return before
 }
 
-// attached waits until what was committed before the feed began is claimed, so
-// that no row of the feed overtakes an older one of its key.
+// attached makes all rows that are there the claims', so that no row of the feed
+// overtakes one of its key that was there before.
 func (t *tail) attached(ctx context.Context) error {
-	t.enter(draining)
-	t.relay.health.clear(partFeed)
-	t.mu.Lock()
-	drained := t.drained
-	t.mu.Unlock()
-	select {
-	case <-drained:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	const page = 10_000
+	for n, last := page, int64(math.MinInt64); n == page; {
+		if err := t.relay.outbox.db.QueryRowContext(ctx, t.sql.passAll, last, page).Scan(&n, &last); err != nil {
+			return fmt.Errorf("%w: feed: backlog: %w", ErrDatabase, err)
+		}
 	}
+	t.enter(reading)
+	t.relay.health.clear(partFeed)
+	t.relay.look()
+	return nil
 }
 
 // claim is the relay's, in turn with the feed and of rows that are not the feed's.
 func (t *tail) claim(ctx context.Context) (batch, bool, error) {
 	t.turn.Lock()
 	defer t.turn.Unlock()
-	age, drained := t.age()
-	b, full, err := t.relay.claim(ctx, age)
-	if err == nil && len(b.rows) == 0 && drained != nil {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.state == draining && t.drained == drained {
-			t.state = reading
-			close(drained)
-		}
-	}
-	return b, full, err
+	return t.relay.claim(ctx, t.age())
 }
 
-// age is how old a row without a time must be to be claimed; drained is not nil
-// while draining.
-func (t *tail) age() (age time.Duration, drained chan struct{}) {
+// age is how old a row without a time must be to be claimed.
+func (t *tail) age() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch t.state {
-	case draining:
-		return time.Since(t.since), t.drained
 	case reading:
-		return grace, nil
+		return grace
 	case standby:
-		return t.relay.cfg.Lease, nil
+		return t.relay.cfg.Lease
 	default:
-		return 0, nil
+		return 0
 	}
 }
 
@@ -142,7 +121,7 @@ func (t *tail) age() (age time.Duration, drained chan struct{}) {
 func (t *tail) quiet() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.state == reading || t.state == standby
+	return t.state != alone
 }
 
 // publish is what the feed calls with ids of rows. While NATS is not there it

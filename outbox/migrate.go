@@ -10,7 +10,7 @@ import (
 )
 
 //go:embed migrations
-var migrations embed.FS //nolint:gochecknoglobals // go:embed knows nothing else
+var migrations embed.FS
 
 // Migrate creates the tables or brings them up to date; several processes may
 // do so at once. What it has done stands in the table <prefix>outbox_version.

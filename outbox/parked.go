@@ -180,6 +180,8 @@ func scanParked(scan func(...any) error) (Parked, error) {
 // them, after rows of their keys that have overtaken them. Doing it twice is
 // harmless. The error matches [ErrDatabase].
 func (o *Outbox) Redrive(ctx context.Context, ids ...int64) (int, error) {
+	// Due now, not NULL: a relay with a feed leaves young rows without a time to
+	// the feed, which tells of inserts only.
 	n, err := o.change(ctx, `UPDATE {outbox} SET status = 'PENDING', attempts = 0, due_at = {now}, owner = NULL
 		WHERE status = 'DEAD_LETTER' AND id IN {ids $1}`, ids)
 	if err != nil {

@@ -237,12 +237,8 @@ const togetherness = 50 * time.Millisecond
 
 // gather waits for a result and takes what else comes soon, at most n.
 func gather(results <-chan result, n int) []result {
-	return collect(results, append(make([]result, 0, n), <-results), n, togetherness)
-}
-
-// collect adds results to those that are ready until there are n, or time is up.
-func collect(results <-chan result, ready []result, n int, within time.Duration) []result {
-	enough := time.NewTimer(within)
+	ready := append(make([]result, 0, n), <-results)
+	enough := time.NewTimer(togetherness)
 	defer enough.Stop()
 	for len(ready) < n {
 		select {

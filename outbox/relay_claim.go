@@ -22,12 +22,14 @@ type batch struct {
 // claim leases rows and reads them; rows without a time only if they are so old.
 // full says that there may be more.
 func (r *Relay) claim(ctx context.Context, age time.Duration) (b batch, full bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Lease) // later they are not worth having
+	leasing, cancel := context.WithTimeout(ctx, r.cfg.Lease) // later they are not worth having
 	defer cancel()
 	b = batch{owner: rand.Text(), claimed: time.Now()}
-	ids, full, err := r.lease(ctx, b.owner, age)
+	ids, full, err := r.lease(leasing, b.owner, age)
 	if err == nil && len(ids) > 0 {
-		b.rows, err = r.read(ctx, r.outbox.sql.relay.fetch, ids, b.owner)
+		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Lease) // to give them back if ctx has ended
+		defer cancel()
+		b.rows, err = r.read(reading, r.outbox.sql.relay.fetch, ids, b.owner)
 	}
 	if err != nil {
 		return batch{}, false, fmt.Errorf("%w: claim: %w", ErrDatabase, err)

@@ -79,19 +79,46 @@ func (r row) message() (*nats.Msg, error) {
 	if err := checkSubject(r.subject); err != nil {
 		return nil, fmt.Errorf("%w: column subject: %w", errUnreadable, err)
 	}
-	var headers map[string]values
-	if err := json.Unmarshal([]byte(r.headers), &headers); err != nil {
+	headers, err := parseHeaders(r.headers)
+	if err != nil {
 		return nil, fmt.Errorf("%w: column headers: %w", errUnreadable, err)
 	}
-	m := &nats.Msg{Subject: r.subject, Header: make(nats.Header, len(headers)+1), Data: r.data}
-	for name, v := range headers {
-		if name == "" || strings.ContainsFunc(name, notHeader) || strings.ContainsAny(strings.Join(v, ""), "\r\n") {
-			return nil, fmt.Errorf("%w: column headers: %q is not a header", errUnreadable, text.Cut(name, 64))
+	headers[nats.MsgIdHdr] = []string{r.messageID}
+	return &nats.Msg{Subject: r.subject, Header: headers, Data: r.data}, nil
+}
+
+func parseHeaders(object string) (nats.Header, error) {
+	var single map[string]string
+	if err := json.Unmarshal([]byte(object), &single); err == nil { // most often, and several times as fast
+		headers, all := make(nats.Header, len(single)+1), make([]string, 0, len(single))
+		for name, value := range single {
+			all = append(all, value)
+			headers[name] = all[len(all)-1 : len(all) : len(all)]
 		}
-		m.Header[name] = v
+		return headers, checkHeaders(headers)
 	}
-	m.Header.Set(nats.MsgIdHdr, r.messageID)
-	return m, nil
+	var several map[string]values
+	if err := json.Unmarshal([]byte(object), &several); err != nil {
+		return nil, err
+	}
+	headers := make(nats.Header, len(several)+1)
+	for name, v := range several {
+		headers[name] = v
+	}
+	return headers, checkHeaders(headers)
+}
+
+func checkHeaders(headers nats.Header) error {
+	for name, values := range headers {
+		legal := name != "" && !strings.ContainsFunc(name, notHeader)
+		for _, v := range values {
+			legal = legal && !strings.ContainsAny(v, "\r\n")
+		}
+		if !legal {
+			return fmt.Errorf("%q is not a header", text.Cut(name, 64))
+		}
+	}
+	return nil
 }
 
 // about is the kind of message, the subject without the key: for events, the type.

@@ -52,6 +52,7 @@ func (o *Outbox) stats(ctx context.Context) (s Stats, err error) {
 		case DeadLetter:
 			s.Parked = n
 			continue
+		case Published: // not asked for
 		}
 		s.Oldest = max(s.Oldest, time.Duration(age)*time.Millisecond)
 	}

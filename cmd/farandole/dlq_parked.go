@@ -63,7 +63,7 @@ func (f dlqFilter) eachParked(ctx context.Context, a *app, o *outbox.Outbox, old
 func parkedEntry(p outbox.Parked) dlq.Entry {
 	last := p.Last()
 	e := dlq.Entry{
-		ID: parkedPrefix + p.MessageID, Sequence: uint64(max(0, p.ID)), Stored: p.ParkedAt(), //nolint:gosec // not negative
+		ID: parkedPrefix + p.MessageID, Sequence: uint64(max(0, p.ID)), Stored: p.ParkedAt(),
 		Consumer: parkedConsumer, Reason: p.Reason(), EventKey: bus.EventKey(p.MessageID), Key: bus.Key(p.Key),
 		Class: last.Class, Error: last.Error, LastFailure: last.At, Host: last.Host, Count: 1,
 		Origin: dlq.OriginDetail{Subject: p.Subject, Time: p.CreatedAt}, Size: len(p.Data),

@@ -55,7 +55,7 @@ func TestRelay_publishes_what_others_write(t *testing.T) {
 			})
 			d, err := database.Open(target)
 			must(t, err)
-			defer d.Close()
+			defer func() { must(t, d.Close()) }()
 			subject := s.Names().EventSubject("order.placed.v1", "ord-1")
 			_, err = d.DB.ExecContext(t.Context(), byHand, string(bus.KeyOf("/shop", "1")), subject, []byte("\x00\xff"))
 			must(t, err)

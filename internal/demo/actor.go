@@ -81,7 +81,7 @@ func (a *actor) kill() {
 	if err := i.bus.Close(); err != nil {
 		a.failed(fmt.Errorf("demo: %s: %w", a.name, err))
 	}
-	<-i.ended
+	<-i.ended //nolint:errcheck // what its death looked like to itself
 }
 
 // stop ends the current life in order, and waits for all lives.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/services/audit"
 )
 
 func TestAwaitRest_says_what_is_open(t *testing.T) {
@@ -91,5 +93,62 @@ func TestActor_tells_when_a_life_ends_by_itself(t *testing.T) {
 	}
 	if err := a.stop(); !errors.Is(err, reason) {
 		t.Errorf("stopped with %v", err)
+	}
+}
+
+// What a killed life of the order service had not committed stays uncommitted,
+// and its rows stay as they were, until there is another life.
+func TestKill_commits_nothing_afterwards(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Orders: 40, Seed: 5, Faults: None}.withDefaults()
+	s, err := startSystem(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	shop := newClient(s.shop, cfg.Concurrency)
+	defer shop.close()
+	var placed atomic.Int64
+	done := make(chan error, 1)
+	go func() {
+		_, err := placeAll(t.Context(), shop, plan(cfg.Orders, cfg.Seed, cfg.Faults), cfg, &placed)
+		done <- err
+	}()
+	bustest.Eventually(t, time.Minute, func() bool { return placed.Load() > 5 })
+
+	s.actors[0].kill()
+	rows := func() (text string) {
+		t.Helper()
+		err := s.store.DB.QueryRowContext(t.Context(), `SELECT CAST(
+			(SELECT count(*) FROM orders WHERE status = 'placed') || ' ' || (SELECT count(*) FROM orders) || ' ' ||
+			(SELECT count(*) FROM outbox WHERE status = 'PUBLISHED') || ' ' || (SELECT count(*) FROM outbox) || ' ' ||
+			(SELECT count(*) FROM inbox) AS text)`).Scan(&text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	dead := rows()
+	if n := placed.Load(); n == int64(cfg.Orders) {
+		t.Fatal("killed too late")
+	}
+	for range 20 {
+		if now := rows(); now != dead {
+			t.Fatalf("the dead wrote: %s became %s", dead, now)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	if err := errors.Join(s.actors[0].rise(t.Context()), <-done); err != nil {
+		t.Fatal(err)
+	}
+	if err := awaitRest(t.Context(), s.bus, s.store.DB); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := audit.Run(t.Context(), s.bus, s.store.DB, s.gateway.URL); err != nil || !r.OK || r.Orders != cfg.Orders {
+		t.Errorf("%d of %d orders, %v, %v", r.Orders, cfg.Orders, r.Violations, err)
 	}
 }

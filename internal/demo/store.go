@@ -22,7 +22,7 @@ const dropTimeout = 10 * time.Second
 type store struct {
 	*database.Database // the demo's own handle
 	target             string
-	remove             func(ctx context.Context) error
+	remove             func() error
 }
 
 // newStore makes the database. databaseURL is empty for SQLite.
@@ -38,7 +38,7 @@ func newStore(ctx context.Context, databaseURL string) (*store, error) {
 		return nil, fmt.Errorf("demo: order's database: %w", err)
 	}
 	if s.Database, err = s.open(); err != nil {
-		return nil, errors.Join(fmt.Errorf("demo: order's database: %w", err), s.remove(ctx))
+		return nil, errors.Join(fmt.Errorf("demo: order's database: %w", err), s.remove())
 	}
 	return s, nil
 }
@@ -49,7 +49,7 @@ func (s *store) makeFile() error {
 		return err
 	}
 	s.target = filepath.Join(dir, "order.db")
-	s.remove = func(context.Context) error { return os.RemoveAll(dir) }
+	s.remove = func() error { return os.RemoveAll(dir) }
 	return nil
 }
 
@@ -77,7 +77,11 @@ func (s *store) makeSchema(ctx context.Context, databaseURL string) error {
 	query.Set("search_path", schema)
 	u.RawQuery = query.Encode()
 	s.target = u.String()
-	s.remove = func(ctx context.Context) error { return admin(ctx, "DROP SCHEMA "+schema+" CASCADE") }
+	s.remove = func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+		defer cancel()
+		return admin(ctx, "DROP SCHEMA "+schema+" CASCADE")
+	}
 	return nil
 }
 
@@ -86,9 +90,7 @@ func (s *store) open() (*database.Database, error) { return database.Open(s.targ
 
 // close removes the database with all that is in it. Nobody else uses it any more.
 func (s *store) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
-	defer cancel()
-	if err := errors.Join(s.Close(), s.remove(ctx)); err != nil {
+	if err := errors.Join(s.Close(), s.remove()); err != nil {
 		return fmt.Errorf("demo: order's database: %w", err)
 	}
 	return nil

@@ -65,12 +65,18 @@ func confirmedOrders(t *testing.T, r audit.Report, n int) (ids []string) {
 // on both databases. Each step adds a crime to those before.
 func TestAudit_sees_what_was_tampered_with(t *testing.T) {
 	t.Parallel()
-	t.Run("SQLite", func(t *testing.T) { tamper(t, "") })
-	t.Run("Postgres", func(t *testing.T) { tamper(t, pgtest.Database(t)) })
+	t.Run("SQLite", func(t *testing.T) {
+		t.Parallel()
+		tamper(t, "")
+	})
+	t.Run("Postgres", func(t *testing.T) {
+		t.Parallel()
+		tamper(t, pgtest.Database(t))
+	})
 }
 
 func tamper(t *testing.T, databaseURL string) {
-	t.Parallel()
+	t.Helper()
 	s, ids := atRest(t, databaseURL)
 	check := func() audit.Report {
 		t.Helper()

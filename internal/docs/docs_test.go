@@ -29,19 +29,20 @@ func TestDesignNamesWhatExists(t *testing.T) {
 	}
 }
 
-// The README's service is the one in examples/shipping, line by line.
-func TestReadmeShowsTheCompiledService(t *testing.T) {
+// The code that the documents show is that of the examples, line by line.
+func TestShownCodeIsCompiled(t *testing.T) {
 	t.Parallel()
-	text := read(t, "README.md")
-	shown := regexp.MustCompile("(?s)<!-- code: (\\S+) -->\n```go\n(.*?)```").FindAllStringSubmatch(text, -1)
-	if len(shown) == 0 {
-		t.Fatal("README.md shows no code")
-	}
-	for _, m := range shown {
-		source := squeeze(read(t, m[1]))
-		for block := range strings.SplitSeq(m[2], "\n\n") {
-			if !strings.Contains(source, squeeze(block)) {
-				t.Errorf("README.md shows code that is not in %s:\n%s", m[1], block)
+	for _, doc := range []string{"README.md", "docs/outbox.md"} {
+		shown := regexp.MustCompile("(?s)<!-- code: (\\S+) -->\n```go\n(.*?)```").FindAllStringSubmatch(read(t, doc), -1)
+		if len(shown) == 0 {
+			t.Fatalf("%s shows no code", doc)
+		}
+		for _, m := range shown {
+			source := squeeze(read(t, m[1]))
+			for block := range strings.SplitSeq(m[2], "\n\n") {
+				if !strings.Contains(source, squeeze(block)) {
+					t.Errorf("%s shows code that is not in %s:\n%s", doc, m[1], block)
+				}
 			}
 		}
 	}

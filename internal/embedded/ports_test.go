@@ -88,9 +88,9 @@ func TestPortsAreNotTriedWhileAChildIsStarted(t *testing.T) {
 		tried <- err
 	}()
 	select {
-	case <-tried:
-		t.Error("tried")
+	case err := <-tried:
 		syscall.ForkLock.Unlock()
+		t.Errorf("tried: %v", err)
 	case <-time.After(100 * time.Millisecond):
 		syscall.ForkLock.Unlock()
 		if err := <-tried; err != nil {

@@ -14,17 +14,10 @@ import (
 	"github.com/farandole/farandole/outbox"
 )
 
-// onEach runs a test with a database of each kind, named by target.
-func onEach(t *testing.T, test func(t *testing.T, target string)) {
-	t.Helper()
-	t.Run("SQLite", func(t *testing.T) {
-		t.Parallel()
-		test(t, filepath.Join(t.TempDir(), "x.db"))
-	})
-	t.Run("Postgres", func(t *testing.T) {
-		t.Parallel()
-		test(t, pgtest.Database(t))
-	})
+// databases give a test an empty database of each kind.
+var databases = map[string]func(tb testing.TB) (target string){
+	"SQLite":   func(tb testing.TB) string { tb.Helper(); return filepath.Join(tb.TempDir(), "x.db") },
+	"Postgres": pgtest.Database,
 }
 
 func open(t *testing.T, target string) *database.Database {
@@ -67,65 +60,81 @@ func count(t *testing.T, db *database.Database) (n int) {
 
 func TestEachMigrationRunsOnce(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, target string) {
-		db := open(t, target)
-		for i, m := range []migrate.Migrations{migrations(db, one), migrations(db, one), migrations(db, one, two), migrations(db, one, two)} {
-			if err := m.Up(t.Context(), db.DB); err != nil {
-				t.Fatal(i, err)
+	for name, database := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := database(t)
+			db := open(t, target)
+			for i, m := range []migrate.Migrations{migrations(db, one), migrations(db, one), migrations(db, one, two), migrations(db, one, two)} {
+				if err := m.Up(t.Context(), db.DB); err != nil {
+					t.Fatal(i, err)
+				}
+				if n, want := count(t, db), 1+i/2; n != want {
+					t.Errorf("%d rows after %d migrations, want %d", n, i, want)
+				}
 			}
-			if n, want := count(t, db), 1+i/2; n != want {
-				t.Errorf("%d rows after %d migrations, want %d", n, i, want)
-			}
-		}
-	})
+		})
+	}
 }
 
 // Processes that start together do not get into each other's way.
 func TestManyMigrateAtOnce(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, target string) {
-		var work sync.WaitGroup
-		for range 8 {
-			db := open(t, target)
-			work.Go(func() {
-				if err := migrations(db, one, two).Up(t.Context(), db.DB); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		work.Wait()
-		if n := count(t, open(t, target)); n != 2 {
-			t.Errorf("%d rows, want 2", n)
-		}
-	})
+	for name, database := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := database(t)
+			var work sync.WaitGroup
+			for range 8 {
+				db := open(t, target)
+				work.Go(func() {
+					if err := migrations(db, one, two).Up(t.Context(), db.DB); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			work.Wait()
+			if n := count(t, open(t, target)); n != 2 {
+				t.Errorf("%d rows, want 2", n)
+			}
+		})
+	}
 }
 
 func TestNewerTablesAreRefused(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, target string) {
-		db := open(t, target)
-		if err := migrations(db, one, two).Up(t.Context(), db.DB); err != nil {
-			t.Fatal(err)
-		}
-		err := migrations(db, one).Up(t.Context(), db.DB)
-		if !errors.Is(err, migrate.ErrNewer) || !strings.Contains(err.Error(), "shop_toy_version says 2, it knows 1") {
-			t.Errorf("%v, want ErrNewer", err)
-		}
-	})
+	for name, database := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := database(t)
+			db := open(t, target)
+			if err := migrations(db, one, two).Up(t.Context(), db.DB); err != nil {
+				t.Fatal(err)
+			}
+			err := migrations(db, one).Up(t.Context(), db.DB)
+			if !errors.Is(err, migrate.ErrNewer) || !strings.Contains(err.Error(), "shop_toy_version says 2, it knows 1") {
+				t.Errorf("%v, want ErrNewer", err)
+			}
+		})
+	}
 }
 
 // A migration that fails half-way has done nothing, and can be tried again.
 func TestFailedMigrationLeavesNothing(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, target string) {
-		db := open(t, target)
-		if err := migrations(db, one+`; nonsense`).Up(t.Context(), db.DB); err == nil || !strings.Contains(err.Error(), "nonsense") {
-			t.Fatalf("%v, want a syntax error", err)
-		}
-		if err := migrations(db, one).Up(t.Context(), db.DB); err != nil {
-			t.Fatal(err)
-		}
-	})
+	for name, database := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := database(t)
+			db := open(t, target)
+			if err := migrations(db, one+`; nonsense`).Up(t.Context(), db.DB); err == nil || !strings.Contains(err.Error(), "nonsense") {
+				t.Fatalf("%v, want a syntax error", err)
+			}
+			if err := migrations(db, one).Up(t.Context(), db.DB); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
 }
 
 func TestMisnamedFiles(t *testing.T) {

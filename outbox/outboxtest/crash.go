@@ -93,25 +93,43 @@ func (r *rig) consume() *effects {
 	return e
 }
 
-// silent is a server on which the rig's subjects are stored and never
+// silence is a server on which the rig's subjects are stored and never
 // acknowledged, so that whoever publishes there waits.
-func (r *rig) silent() (*bustest.TestServer, *bus.Bus) {
+type silence struct {
+	*bus.Bus
+	server *bustest.TestServer
+	stream jetstream.Stream
+}
+
+func (r *rig) silence() silence {
 	r.Helper()
-	s := bustest.StartServer(r, bustest.ServerConfig{})
-	b := bustest.Connect(r, bus.Config{InProcess: s, Names: r.bus.Names()})
-	_, err := b.JetStream().CreateStream(r.Context(), jetstream.StreamConfig{
-		Name: "SILENT", Subjects: []string{b.Names().EventsFilter()}, NoAck: true, Storage: jetstream.MemoryStorage,
+	s := silence{server: bustest.StartServer(r, bustest.ServerConfig{})}
+	s.Bus = bustest.Connect(r, bus.Config{InProcess: s.server, Names: r.bus.Names()})
+	var err error
+	s.stream, err = s.JetStream().CreateStream(r.Context(), jetstream.StreamConfig{
+		Name: "SILENCE", Subjects: []string{s.Names().EventsFilter()}, NoAck: true, Storage: jetstream.MemoryStorage,
 	})
 	r.ok(err)
-	return s, b
+	return s
+}
+
+// heard waits until so many messages were published there.
+func (r *rig) heard(s silence, n uint64) {
+	r.Helper()
+	bustest.Eventually(r, soon, func() error {
+		info, err := s.stream.Info(r.Context())
+		if err == nil && info.State.Msgs < n {
+			err = fmt.Errorf("%d messages, want %d", info.State.Msgs, n)
+		}
+		return err
+	})
 }
 
 // killedWithClaims kills a relay process that holds 50 rows while another relay runs.
 func killedWithClaims(r *rig) {
 	const n = 50
 	r.add(r.events(1, keys("ord-", n)...)...)
-	silent, _ := r.silent()
-	first := r.relayProcess(order{Lease: 2 * lease, URL: silent.URL()})
+	first := r.relayProcess(order{Lease: 2 * lease, URL: r.silence().server.URL()})
 	r.eventually(counts{outbox.Processing: n})
 	r.relay(outbox.RelayConfig{})
 	r.add(r.events(1, keys("free-", n)...)...)
@@ -125,9 +143,9 @@ func killedWithClaims(r *rig) {
 func staleOwner(r *rig) {
 	const n = 10
 	r.add(r.events(1, keys("ord-", n)...)...)
-	_, silent := r.silent()
-	relay := r.relayOn(r.outbox, silent, outbox.RelayConfig{Lease: lease})
-	r.eventually(counts{outbox.Processing: n})
+	silence := r.silence()
+	relay := r.relayOn(r.outbox, silence.Bus, outbox.RelayConfig{Lease: lease})
+	r.heard(silence, n)
 	// As a claim does, with a lease that does not end.
 	r.exec("UPDATE outbox SET owner = 'another', due_at = " + r.past(-3600))
 	r.says(&relay.log, "another relay has rows")
@@ -159,9 +177,9 @@ func restored(r *rig) {
 func ends(r *rig) {
 	const n = 10
 	r.add(r.events(3, keys("ord-", n)...)...)
-	_, silent := r.silent()
-	relay := r.relayOn(r.outbox, silent, outbox.RelayConfig{Lease: lease})
-	r.eventually(counts{outbox.Processing: 3 * n})
+	silence := r.silence()
+	relay := r.relayOn(r.outbox, silence.Bus, outbox.RelayConfig{Lease: lease})
+	r.heard(silence, n)
 	relay.stop()
 	r.eventually(counts{outbox.Pending: 3 * n})
 	if got := r.number("SELECT count(*) FROM outbox WHERE attempts > 0 OR owner IS NOT NULL"); got != 0 {

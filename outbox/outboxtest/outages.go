@@ -16,33 +16,33 @@ import (
 	"github.com/farandole/farandole/outbox"
 )
 
-// situation is one in which no stream takes messages.
-type situation struct {
-	want  error // what health says
-	begin func(*rig) (mend func())
-}
+// Situations in which no stream takes messages, until mend.
 
-var natsDown = situation{bus.ErrUnavailable, func(r *rig) func() {
+func natsDown(r *rig) (mend func()) {
 	r.server.Stop(r)
 	return func() { r.server.Restart(r) }
-}}
+}
 
-var noStream = situation{bus.ErrNoStream, func(r *rig) func() {
-	return r.withoutStream()
-}}
+func noStream(r *rig) (mend func()) {
+	r.ok(r.bus.JetStream().DeleteStream(r.Context(), r.bus.Names().EventsStream()))
+	return func() {
+		_, err := r.bus.Provision(r.Context(), r.bus.Topology(bus.TopologyConfig{}))
+		r.ok(err)
+	}
+}
 
-var denied = situation{bus.ErrDenied, func(r *rig) func() {
+func denied(r *rig) (mend func()) {
 	r.server.Reload(r, users(&server.SubjectPermission{Deny: []string{"*.events.>"}}))
 	return func() { r.server.Reload(r, users(nil)) }
-}}
+}
 
-var noAck = situation{bus.ErrUnavailable, func(r *rig) func() {
+func noAck(r *rig) (mend func()) {
 	r.change(func(c *jetstream.StreamConfig) { c.NoAck = true })
 	return func() { r.change(func(c *jetstream.StreamConfig) { c.NoAck = false }) }
-}}
+}
 
-var responder = situation{bus.ErrNoStream, func(r *rig) func() {
-	mend := r.withoutStream()
+func responder(r *rig) (mend func()) {
+	provision := noStream(r)
 	sub, err := r.bus.Conn().Subscribe(r.bus.Names().EventsFilter(), func(m *nats.Msg) {
 		if err := m.Respond([]byte("ok")); err != nil {
 			r.Error(err)
@@ -52,24 +52,14 @@ var responder = situation{bus.ErrNoStream, func(r *rig) func() {
 	r.ok(r.bus.Conn().Flush())
 	return func() {
 		r.ok(sub.Unsubscribe())
-		mend()
+		provision()
 	}
-}}
+}
 
 // users are those of a server, with what they may publish.
 func users(publish *server.SubjectPermission) func(*server.Options) {
 	return func(o *server.Options) {
 		o.Users = []*server.User{{Username: "relay", Password: "secret", Permissions: &server.Permissions{Publish: publish}}}
-	}
-}
-
-// withoutStream deletes the event stream until mend makes it anew.
-func (r *rig) withoutStream() (mend func()) {
-	r.Helper()
-	r.ok(r.bus.JetStream().DeleteStream(r.Context(), r.bus.Names().EventsStream()))
-	return func() {
-		_, err := r.bus.Provision(r.Context(), r.bus.Topology(bus.TopologyConfig{}))
-		r.ok(err)
 	}
 }
 
@@ -87,16 +77,16 @@ func (r *rig) change(do func(*jetstream.StreamConfig)) {
 // publishTimeout is short, for servers that do not answer.
 const publishTimeout = time.Second
 
-// unavailable wants that no row is marked or blamed in a situation, and all are
-// published when it is over.
-func unavailable(s situation) func(*rig) {
+// unavailable wants that no row is marked or blamed in a situation, of which
+// health says why, and that all are published when it is over.
+func unavailable(why error, begin func(*rig) (mend func())) func(*rig) {
 	return func(r *rig) {
 		const n = 20
-		mend := s.begin(r)
+		mend := begin(r)
 		r.add(r.events(2, keys("ord-", n)...)...)
 		registry := prometheus.NewRegistry()
 		relay := r.relay(outbox.RelayConfig{BaseDelay: 20 * time.Millisecond, MaxDelay: 200 * time.Millisecond, MaxAttempts: 1, Metrics: registry})
-		r.unhealthy(relay, s.want)
+		r.unhealthy(relay, why)
 		if r.bus.Health() == nil { // while the connection is down it does not even try
 			r.metric(registry, "farandole_outbox_failures_total", func(tries float64) bool { return tries >= 2*n })
 		}

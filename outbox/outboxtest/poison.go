@@ -79,6 +79,7 @@ func unsendable(r *rig) {
 		r.Errorf("%d rows are parked as too large, want %d", len(ids), n-10)
 	}
 	r.server.Reload(r, payload(1<<20))
+	r.server.Restart(r) // the client asks for the limit when it connects
 	bustest.Eventually(r, soon, func() bool { return r.bus.Conn().MaxPayload() == 1<<20 })
 	_, err := r.outbox.Redrive(r.Context(), ids...)
 	r.ok(err)

@@ -241,7 +241,7 @@ func (r *rig) stored() (all []message) {
 	feed, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
 	r.ok(err)
 	for want := stream.CachedInfo().State.Msgs; uint64(len(all)) < want; {
-		batch, err := feed.Fetch(int(min(want-uint64(len(all)), 1000))) //nolint:gosec // at most 1000
+		batch, err := feed.Fetch(int(min(want-uint64(len(all)), 1000)))
 		r.ok(err)
 		for m := range batch.Messages() {
 			subject := m.Subject()
@@ -323,10 +323,10 @@ func (r *rig) number(query string, args ...any) (n int) {
 }
 
 // becomes waits until the answer is want.
-func (r *rig) becomes(want int, query string, args ...any) {
+func (r *rig) becomes(want int, query string) {
 	r.Helper()
 	bustest.Eventually(r, soon, func() error {
-		if n := r.number(query, args...); n != want {
+		if n := r.number(query); n != want {
 			return fmt.Errorf("%s: %d, want %d", query, n, want)
 		}
 		return nil

@@ -19,16 +19,19 @@ func stopped(r *rig) {
 	r.add(r.events(10, keys("ord-", n/10)...)...)
 	first := r.relayProcess(order{Lease: lease, Batch: 20})
 	r.stopWithRows(first)
-	r.relay(outbox.RelayConfig{Lease: lease})
+	second := r.relay(outbox.RelayConfig{Lease: lease})
 	r.eventually(counts{outbox.Published: n})
+	second.stop()
 	latest := r.newest()
 	first.signal(syscall.SIGCONT)
-	r.says(&first.log, "another relay has rows")
-	r.eventually(counts{outbox.Published: n})
+	r.add(r.event("more", "more-0")) // what it publishes comes after what it does with its old claims
+	r.eventually(counts{outbox.Published: n + 1})
+	first.kill()
+	r.exec("DELETE FROM outbox WHERE key = 'more'")
 	if got := r.newest(); got != latest {
 		r.Errorf("a row is marked at %s, all were at %s", got, latest)
 	}
-	r.wantOrder(r.wantOnce(n))
+	r.wantOrder(r.wantOnce(n + 1))
 }
 
 func (p *process) signal(s syscall.Signal) {

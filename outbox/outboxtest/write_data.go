@@ -103,7 +103,7 @@ func byHand(w *writer) {
 func (w *writer) documented() string {
 	w.Helper()
 	_, file, _, _ := runtime.Caller(0)
-	doc, err := os.ReadFile(filepath.Join(filepath.Dir(file), "../../docs/outbox.md"))
+	doc, err := os.ReadFile(filepath.Join(filepath.Dir(file), "..", "..", "docs", "outbox.md"))
 	w.ok(err)
 	marker := map[outbox.Dialect]string{outbox.SQLite: "SQLite", outbox.Postgres: "Postgres"}[w.Dialect]
 	_, text, found := strings.Cut(string(doc), "<!-- insert: "+marker+" -->\n```sql\n")

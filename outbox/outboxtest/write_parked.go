@@ -113,7 +113,7 @@ func (w *writer) redrive(one outbox.Parked, other int64) {
 	}
 	w.want(map[string]int{
 		"outbox WHERE status = 'DEAD_LETTER'": before - 2,
-		"outbox WHERE status = 'PENDING' AND attempts = 0 AND due_at IS NULL AND story LIKE '%before%'": 2,
+		"outbox WHERE status = 'PENDING' AND attempts = 0 AND owner IS NULL AND story LIKE '%before%'": 2,
 	})
 	w.relay(w.outbox, w.stream())
 	w.await("outbox WHERE status = 'PUBLISHED'", 3)

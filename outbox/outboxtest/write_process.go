@@ -134,6 +134,7 @@ func (w *writer) processes(works ...work) (ids []string) {
 
 // run starts the test binary with the test that runs now.
 func (k work) run(t *testing.T) ([]byte, error) {
+	t.Helper()
 	text, err := json.Marshal(k)
 	if err != nil {
 		return nil, err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
-	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -71,11 +70,10 @@ func (c FeedConfig) validate() error {
 // A slot that nobody reads any more keeps the server from removing its log, until
 // the disk is full: who stops using a feed must [Feed.Drop] it.
 type Feed struct {
-	o           *outbox.Outbox
-	conn        *pgx.ConnConfig
-	table       string // also the publication's name
-	cfg         FeedConfig
-	publication string // the publication's name
+	o     *outbox.Outbox
+	conn  *pgx.ConnConfig
+	table string // also the publication's name
+	cfg   FeedConfig
 
 	mu    sync.Mutex
 	fault error // why nobody reads the slot; nil while this process or another one does
@@ -99,7 +97,7 @@ func NewFeed(target string, o *outbox.Outbox, cfg FeedConfig) (*Feed, error) {
 		return nil, err
 	}
 	conn.RuntimeParams["replication"] = "database"
-	f := &Feed{o: o, conn: conn, table: table, publication: table, cfg: cfg}
+	f := &Feed{o: o, conn: conn, table: table, cfg: cfg}
 	if err := f.register(cfg.Metrics); err != nil {
 		return nil, err
 	}
@@ -114,7 +112,7 @@ func (f *Feed) Tail(ctx context.Context, attached func(context.Context) error, p
 	switch {
 	case ctx.Err() != nil:
 		f.report(nil)
-		return nil
+		return nil //nolint:nilerr // it was told to end
 	case errors.Is(err, outbox.ErrFeedTaken):
 		f.report(nil)
 	default:
@@ -152,7 +150,7 @@ func (f *Feed) tail(ctx context.Context, attached func(context.Context) error, p
 		return explain(err)
 	}
 	// Whoever reads next need not ask again about the rows since the last time.
-	return errors.Join(explain(err), explain(s.confirm()))
+	return errors.Join(explain(err), explain(s.confirm(ctx)))
 }
 
 // unpublished drops the slot when its position is older than the publication,
@@ -173,7 +171,7 @@ func (f *Feed) unpublished(ctx context.Context, err error) error {
 func (f *Feed) Drop(ctx context.Context) error {
 	err := f.drop(ctx)
 	if err == nil {
-		_, err = f.o.DB().ExecContext(ctx, "DROP PUBLICATION IF EXISTS "+f.publication)
+		_, err = f.o.DB().ExecContext(ctx, "DROP PUBLICATION IF EXISTS "+f.table)
 		err = explain(err)
 	}
 	if err != nil {
@@ -230,20 +228,4 @@ func hangUp(ctx context.Context, conn *pgconn.PgConn) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 	defer cancel()
 	return conn.Close(ctx)
-}
-
-// every calls do each interval until ctx ends or do fails.
-func every(ctx context.Context, interval time.Duration, do func(context.Context) error) error {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		if err := do(ctx); err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }

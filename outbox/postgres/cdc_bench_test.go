@@ -51,7 +51,7 @@ func latencies(b *testing.B, target string, feed bool, writers, perSecond int) [
 	nats := bustest.StartServer(b, bustest.ServerConfig{})
 	conn := bustest.Connect(b, bus.Config{URL: nats.URL(), Names: bus.Names{Prefix: bustest.Prefix()}})
 	r := newRig(b, target, bustest.Provision(b, conn, bus.TopologyConfig{}))
-	stop := func() {}
+	var stop func()
 	if feed {
 		_, stop = r.relay(outbox.RelayConfig{})
 		r.attached()

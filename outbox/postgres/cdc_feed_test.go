@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,175 +17,6 @@ import (
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
 )
-
-// within is for what must happen.
-const within = time.Minute
-
-// open returns the outbox of a fresh database, with a prefix of its own: slots
-// of all databases of a server share one space of names.
-func open(t testing.TB, target string) *outbox.Outbox {
-	t.Helper()
-	return openPrefix(t, target, bustest.Prefix()+"_")
-}
-
-func openPrefix(t testing.TB, target, prefix string) *outbox.Outbox {
-	t.Helper()
-	db, err := postgres.Open(target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	o, err := outbox.New(db, outbox.Config{Dialect: outbox.Postgres, Prefix: prefix})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return o
-}
-
-func newFeed(t testing.TB, target string, o *outbox.Outbox, cfg postgres.FeedConfig) *postgres.Feed {
-	t.Helper()
-	f, err := postgres.NewFeed(target, o, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
-// reader is a Tail that runs, and what it was told.
-type reader struct {
-	attached chan struct{} // closed when it reads
-	ended    chan error
-	cancel   context.CancelFunc
-
-	mu  sync.Mutex
-	ids []int64
-	// refuse, while set, is what publish returns.
-	refuse error
-}
-
-func read(t testing.TB, f *postgres.Feed) *reader {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	r := &reader{attached: make(chan struct{}), ended: make(chan error, 1), cancel: cancel}
-	go func() {
-		r.ended <- f.Tail(ctx, func(context.Context) error { close(r.attached); return nil }, r.publish)
-	}()
-	t.Cleanup(cancel)
-	return r
-}
-
-func (r *reader) publish(_ context.Context, ids []int64) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.refuse != nil {
-		return r.refuse
-	}
-	r.ids = append(r.ids, ids...)
-	return nil
-}
-
-func (r *reader) got() []int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]int64{}, r.ids...)
-}
-
-// ready waits until the feed is read.
-func (r *reader) ready(t testing.TB) *reader {
-	t.Helper()
-	select {
-	case <-r.attached:
-	case err := <-r.ended:
-		t.Fatalf("it has ended: %v", err)
-	case <-time.After(within):
-		t.Fatal("it does not begin to read")
-	}
-	return r
-}
-
-func (r *reader) expect(t testing.TB, ids ...int64) {
-	t.Helper()
-	bustest.Eventually(t, within, func() error {
-		if got := r.got(); fmt.Sprint(got) != fmt.Sprint(ids) {
-			return fmt.Errorf("ids %v, want %v", got, ids)
-		}
-		return nil
-	})
-}
-
-// end returns what Tail has returned, after it was told to end.
-func (r *reader) end() error {
-	r.cancel()
-	return r.wait()
-}
-
-func (r *reader) wait() error {
-	select {
-	case err := <-r.ended:
-		return err
-	case <-time.After(within):
-		return errors.New("Tail does not return")
-	}
-}
-
-type execer interface {
-	ExecContext(context.Context, string, ...any) (sql.Result, error)
-}
-
-func execute(t testing.TB, db execer, query string, args ...any) {
-	t.Helper()
-	if _, err := db.ExecContext(t.Context(), query, args...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// row inserts a row with an id.
-func row(t testing.TB, db execer, o *outbox.Outbox, id int64) {
-	t.Helper()
-	execute(t, db, `INSERT INTO `+table(o)+` (id, message_id, subject, key, data) VALUES ($1, $2, 'events.a.b.v1.k', 'k', $3)`,
-		id, fmt.Sprint("m", id), []byte(strings.Repeat("x", int(id&7)*3000)))
-}
-
-func table(o *outbox.Outbox) string { return o.Config().Prefix + "outbox" }
-
-func begin(t testing.TB, o *outbox.Outbox) *sql.Tx {
-	t.Helper()
-	tx, err := o.DB().BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tx
-}
-
-func scan(t testing.TB, o *outbox.Outbox, query string, args ...any) (text string) {
-	t.Helper()
-	if err := o.DB().QueryRowContext(t.Context(), query, args...).Scan(&text); err != nil && !errors.Is(err, sql.ErrNoRows) {
-		t.Fatal(err)
-	}
-	return text
-}
-
-func gauge(t testing.TB, r *prometheus.Registry, name string) float64 {
-	t.Helper()
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	t.Fatalf("no gauge %s", name)
-	return 0
-}
 
 func TestFeedTellsOfCommitsInTheirOrder(t *testing.T) {
 	t.Parallel()
@@ -313,42 +143,28 @@ func TestFeedReadsALargeTransaction(t *testing.T) {
 // A commit that waits for a standby is on disk, but nobody sees its rows yet.
 func TestFeedTellsOfWhatCanBeSeen(t *testing.T) {
 	t.Parallel()
-	s := pgtest.Start(t, pg.Config{})
+	s := pgtest.Start(t, pg.Config{Settings: map[string]string{"synchronous_standby_names": "nobody", "synchronous_commit": "local"}})
 	target := s.Database(t)
 	o := open(t, target)
 	r := read(t, newFeed(t, target, o, postgres.FeedConfig{})).ready(t)
-	standby := func(name string) {
-		t.Helper()
-		execute(t, o.DB(), `ALTER SYSTEM SET synchronous_standby_names = '`+name+`'`)
-		execute(t, o.DB(), `SELECT pg_reload_conf()`)
-		bustest.Eventually(t, within, func() bool { return scan(t, o, `SHOW synchronous_standby_names`) == name })
-	}
-	local := func(tx *sql.Tx) { // does not wait for the standby
-		t.Helper()
-		execute(t, tx, `SET LOCAL synchronous_commit = local`)
-	}
 	// Commits that notify wait for each other.
 	execute(t, o.DB(), `ALTER TABLE `+table(o)+` DISABLE TRIGGER `+table(o)+`_wake`)
-	standby("nobody")
-	t.Cleanup(func() { // or nothing ends
-		for _, do := range []string{`ALTER SYSTEM RESET synchronous_standby_names`, `SELECT pg_reload_conf()`} {
+	arrive := sync.OnceFunc(func() { // the standby, or who waits for it waits for ever
+		for _, do := range []string{`ALTER SYSTEM SET synchronous_standby_names = ''`, `SELECT pg_reload_conf()`} {
 			if _, err := o.DB().ExecContext(context.WithoutCancel(t.Context()), do); err != nil {
 				t.Error(err)
 			}
 		}
 	})
+	t.Cleanup(arrive)
 	committed := make(chan error, 1)
 	tx := begin(t, o)
+	execute(t, tx, `SET LOCAL synchronous_commit = on`)
 	row(t, tx, o, 1)
 	go func() { committed <- tx.Commit() }()
 	waits := `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`
 	bustest.Eventually(t, within, func() bool { return scan(t, o, waits) == "1" })
-	second := begin(t, o)
-	local(second)
-	row(t, second, o, 2)
-	if err := second.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	row(t, o.DB(), o, 2)
 	sent := scan(t, o, `SELECT pg_current_wal_lsn()::text`)
 	bustest.Eventually(t, within, func() bool {
 		return scan(t, o, `SELECT count(*) FROM pg_stat_replication WHERE sent_lsn >= $1::text::pg_lsn`, sent) == "1"
@@ -356,7 +172,7 @@ func TestFeedTellsOfWhatCanBeSeen(t *testing.T) {
 	if got := r.got(); len(got) > 0 || scan(t, o, waits) != "1" {
 		t.Errorf("ids %v were told before the commit", got)
 	}
-	standby("")
+	arrive()
 	if err := <-committed; err != nil {
 		t.Error(err)
 	}

@@ -28,7 +28,7 @@ func (f *Feed) open(ctx context.Context, conn *pgconn.PgConn) error {
 	// Position 0 is where the slot stands.
 	err := pglogrepl.StartReplication(ctx, conn, f.cfg.Slot, 0, pglogrepl.StartReplicationOptions{
 		Mode:       pglogrepl.LogicalReplication,
-		PluginArgs: []string{"proto_version '1'", "publication_names '" + f.publication + "'"},
+		PluginArgs: []string{"proto_version '1'", "publication_names '" + f.table + "'"},
 	})
 	return explain(err)
 }
@@ -42,7 +42,7 @@ func (f *Feed) ensurePublication(ctx context.Context) error {
 	row := f.o.DB().QueryRowContext(ctx, `SELECT current_setting('server_version_num')::int, current_setting('wal_level'),
 		p.pubname IS NOT NULL, coalesce(p.pubinsert, false) AND EXISTS (SELECT FROM pg_publication_tables t
 			WHERE t.pubname = $1 AND format('%I.%I', t.schemaname, t.tablename)::regclass = $2::regclass)
-		FROM (SELECT) AS one LEFT JOIN pg_publication p ON p.pubname = $1`, f.publication, f.table)
+		FROM (SELECT) AS one LEFT JOIN pg_publication p ON p.pubname = $1`, f.table, f.table)
 	if err := row.Scan(&version, &level, &exists, &suits); err != nil {
 		return explain(err)
 	}
@@ -53,13 +53,13 @@ func (f *Feed) ensurePublication(ctx context.Context) error {
 		return nil
 	case exists:
 		return fmt.Errorf("%w: publication %s does not publish the inserts into table %s: drop it, and it is made anew",
-			ErrSetup, f.publication, f.table)
+			ErrSetup, f.table, f.table)
 	}
 	what := f.table
 	if version >= columnLists {
 		what += " (id)"
 	}
-	_, err := f.o.DB().ExecContext(ctx, "CREATE PUBLICATION "+f.publication+" FOR TABLE "+what+" WITH (publish = 'insert')")
+	_, err := f.o.DB().ExecContext(ctx, "CREATE PUBLICATION "+f.table+" FOR TABLE "+what+" WITH (publish = 'insert')")
 	if code(err) == codeDuplicateObject { // another relay was quicker
 		return nil
 	}

@@ -52,7 +52,8 @@ func asFeedRelay(t *testing.T) bool {
 }
 
 func (o order) run(ctx context.Context) error {
-	db, err := postgres.Open(o.Target + "&application_name=" + feedRelay)
+	target := o.Target + "&application_name=" + feedRelay
+	db, err := postgres.Open(target)
 	if err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func (o order) run(ctx context.Context) error {
 		return err
 	}
 	log := zerolog.New(os.Stderr)
-	feed, err := postgres.NewFeed(o.Target, box, postgres.FeedConfig{Logger: log})
+	feed, err := postgres.NewFeed(target, box, postgres.FeedConfig{Logger: log})
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func (r *rig) process(url string) *exec.Cmd {
 		r.Fatal(err)
 	}
 	var log strings.Builder
-	cmd := exec.CommandContext(context.WithoutCancel(r.Context()), os.Args[0], "-test.run=^"+r.Name()+"$") //nolint:gosec // this program
+	cmd := exec.CommandContext(context.WithoutCancel(r.Context()), os.Args[0], "-test.run=^"+r.Name()+"$")
 	cmd.Env = append(os.Environ(), feedRelay+"="+string(text))
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if _, err := cmd.StdinPipe(); err != nil {
@@ -188,7 +189,7 @@ func TestB75_feed_relay_stopped(t *testing.T) {
 	if asFeedRelay(t) {
 		return
 	}
-	s := pgtest.Start(t, pg.Config{Settings: map[string]string{"wal_sender_timeout": "2s"}})
+	s := pgtest.Start(t, pg.Config{Settings: map[string]string{"wal_sender_timeout": "10s"}})
 	r := newRig(t, s.Database(t), bustest.NewBus(t))
 	first := r.process(bustest.Server(t).URL())
 	r.attached()
@@ -207,11 +208,16 @@ func TestB75_feed_relay_stopped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	before := r.slot("active_pid")
+	reader := func() string {
+		return r.slot("SELECT application_name FROM pg_stat_replication WHERE pid = active_pid")
+	}
+	if name := reader(); name != feedRelay {
+		t.Fatalf("%s reads the slot", name)
+	}
 	signal(syscall.SIGSTOP)
 	add(50)
 	r.statuses("PUBLISHED 100")
-	if now := r.slot("active_pid"); now == before {
+	if name := reader(); name == feedRelay {
 		t.Error("the slot is still read by the process that is stopped")
 	}
 	signal(syscall.SIGCONT)

@@ -47,10 +47,18 @@ func (f *Feed) look(ctx context.Context) (slot, error) {
 
 // observe looks at the slot until ctx ends.
 func (f *Feed) observe(ctx context.Context) error {
-	return every(ctx, lookEvery, func(ctx context.Context) error {
-		_, err := f.look(ctx)
-		return err
-	})
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		if _, err := f.look(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // register registers the slot's gauges.

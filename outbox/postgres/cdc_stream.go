@@ -52,9 +52,9 @@ func newStream(conn *pgconn.PgConn) *stream {
 }
 
 // confirm tells the server the position.
-func (s *stream) confirm() error {
+func (s *stream) confirm(ctx context.Context) error {
 	s.told = time.Now()
-	return pglogrepl.SendStandbyStatusUpdate(context.Background(), s.conn, pglogrepl.StandbyStatusUpdate{
+	return pglogrepl.SendStandbyStatusUpdate(ctx, s.conn, pglogrepl.StandbyStatusUpdate{
 		WALWritePosition: pglogrepl.LSN(s.confirmed.Load()),
 		ReplyRequested:   true,
 	})
@@ -63,7 +63,7 @@ func (s *stream) confirm() error {
 // read reads changes until ctx ends, and tells the server the position.
 func (s *stream) read(ctx context.Context) error {
 	for {
-		if err := s.confirm(); err != nil {
+		if err := s.confirm(ctx); err != nil {
 			return err
 		}
 		if err := s.readUntil(ctx, s.told.Add(statusEvery)); err != nil {
@@ -186,7 +186,7 @@ func (s *stream) push(ctx context.Context, c change) error {
 			wait.Stop()
 			return ctx.Err()
 		case <-wait.C:
-			if err := s.confirm(); err != nil {
+			if err := s.confirm(ctx); err != nil {
 				return err
 			}
 		}

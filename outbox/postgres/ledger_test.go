@@ -5,7 +5,7 @@ import (
 
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
-	"github.com/farandole/farandole/outbox/ledgertest"
+	"github.com/farandole/farandole/outbox/outboxtest/ledgertest"
 	"github.com/farandole/farandole/outbox/postgres"
 )
 

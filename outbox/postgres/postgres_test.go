@@ -58,7 +58,7 @@ func TestErrors_show_no_password(t *testing.T) {
 	// Nobody listens there: connecting fails, not opening.
 	db, err := postgres.Open("postgres://u:" + secret + "@127.0.0.1:1/db")
 	must(t, err)
-	defer db.Close()
+	defer func() { must(t, db.Close()) }()
 	if err := db.PingContext(t.Context()); err == nil || strings.Contains(err.Error(), secret) {
 		t.Errorf("error %v", err)
 	}
@@ -86,10 +86,10 @@ func TestOpen_does_not_wait_for_a_server_that_says_nothing(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	defer silent.Close()
+	defer func() { must(t, silent.Close()) }()
 	db, err := postgres.Open("postgres://u@" + silent.Addr().String() + "/db?sslmode=disable&connect_timeout=1")
 	must(t, err)
-	defer db.Close()
+	defer func() { must(t, db.Close()) }()
 	ended := make(chan error, 1)
 	go func() { ended <- db.PingContext(t.Context()) }()
 	select {

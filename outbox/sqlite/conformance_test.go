@@ -23,3 +23,9 @@ func factory() outboxtest.Factory {
 func TestConformance(t *testing.T) { //nolint:paralleltest // the suite is
 	outboxtest.Run(t, factory())
 }
+
+func BenchmarkDrain(b *testing.B) {
+	f := factory()
+	f.Open = sqlite.Open
+	outboxtest.Bench(b, f, filepath.Join(b.TempDir(), "test.db"))
+}

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 )
 
 // Waiting counts the writers that wait for their turn.
@@ -12,14 +13,14 @@ func Waiting(db *sql.DB) int {
 	if err != nil {
 		panic(err)
 	}
-	defer conn.Close()
-	if err := conn.Raw(func(c any) error {
+	err = conn.Raw(func(c any) error {
 		q := c.(*connection).writers
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		n = q.waiting.Len()
 		return nil
-	}); err != nil {
+	})
+	if err = errors.Join(err, conn.Close()); err != nil {
 		panic(err)
 	}
 	return n

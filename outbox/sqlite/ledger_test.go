@@ -7,7 +7,7 @@ import (
 
 	"github.com/farandole/farandole/internal/sqltap"
 	"github.com/farandole/farandole/outbox"
-	"github.com/farandole/farandole/outbox/ledgertest"
+	"github.com/farandole/farandole/outbox/outboxtest/ledgertest"
 	"github.com/farandole/farandole/outbox/sqlite"
 )
 

@@ -25,11 +25,11 @@ func TestOpen_read_only(t *testing.T) {
 	exec(t, db, "CREATE TABLE t (n)")
 	must(t, db.Close())
 	for _, path := range []string{fresh, wal} {
-		must(t, os.Chmod(path, 0o444)) //nolint:gosec // others are to read it
+		must(t, os.Chmod(path, 0o444))
 	}
-	must(t, os.Chmod(filepath.Dir(dir), 0o711)) //nolint:gosec // others are to come through
-	must(t, os.Chmod(dir, 0o555))               //nolint:gosec // others are to read it
-	defer func() { os.Chmod(dir, 0o700) }()     //nolint:errcheck,gosec // else it is not removed, which is reported
+	must(t, os.Chmod(filepath.Dir(dir), 0o711))
+	must(t, os.Chmod(dir, 0o555))
+	defer func() { os.Chmod(dir, 0o700) }() //nolint:errcheck // else it is not removed, which is reported
 
 	ended := make(chan struct{})
 	go func() {

@@ -93,7 +93,7 @@ func TestOpen_takes_any_name(t *testing.T) {
 	}
 }
 
-func TestOpen_keeps_its_file_when_the_directory_changes(t *testing.T) { //nolint:paralleltest // it changes the directory
+func TestOpen_keeps_its_file_when_the_directory_changes(t *testing.T) {
 	t.Chdir(t.TempDir())
 	db := open(t, "relative.db")
 	exec(t, db, "CREATE TABLE t (n)")
@@ -169,7 +169,7 @@ func TestStatements_that_write_queue_too(t *testing.T) {
 	db, _ := table(t)
 	prepared, err := db.PrepareContext(t.Context(), "UPDATE t SET n = n + 1 RETURNING n")
 	must(t, err)
-	defer prepared.Close()
+	defer func() { must(t, prepared.Close()) }()
 	for name, write := range map[string]func() error{
 		"exec":      func() error { _, err := db.ExecContext(t.Context(), "INSERT INTO t (n) VALUES (1)"); return err },
 		"returning": func() error { return query(t, db, "-- a\n/* b */ UPDATE t SET n = 2 RETURNING n") },
@@ -214,7 +214,7 @@ func query(t *testing.T, db *sql.DB, text string) error {
 	if err != nil {
 		return err
 	}
-	for rows.Next() { //nolint:revive // only that they come
+	for rows.Next() {
 	}
 	return errors.Join(rows.Err(), rows.Close())
 }
@@ -325,7 +325,7 @@ func TestDriver_interfaces_come_through(t *testing.T) {
 
 	insert, err := db.PrepareContext(t.Context(), "INSERT INTO t (n) VALUES (?)")
 	must(t, err)
-	defer insert.Close()
+	defer func() { must(t, insert.Close()) }()
 	result, err := insert.ExecContext(t.Context(), 8)
 	must(t, err)
 	if n, err := result.RowsAffected(); n != 1 || err != nil {

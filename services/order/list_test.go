@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/outbox"
 )
 

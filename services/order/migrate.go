@@ -11,7 +11,7 @@ import (
 )
 
 //go:embed migrations
-var migrations embed.FS //nolint:gochecknoglobals // go:embed knows nothing else
+var migrations embed.FS
 
 // migrate creates the tables, the outbox's among them, or brings them up to date.
 func (s *Service) migrate(ctx context.Context) error {

@@ -69,6 +69,8 @@ func missing(r *rig) {
 	r.is("prepare without tables", l.Prepare(r.Context(), time.Hour), outbox.ErrSchema)
 	c, err := l.Claim(r.Context(), dedup.Request{Consumer: consumer, Key: "k", Lease: time.Minute})
 	r.ok(err) // nothing was asked yet
+	_, err = dedup.NewSQL(r.bus, o.Inbox(), dedup.SQLConfig{Retention: time.Millisecond})
+	r.is("a retention that is too short", err, dedup.ErrConfig)
 	r.is("complete without tables", l.Complete(r.Context(), c, nil), outbox.ErrSchema)
 	_, err = l.Claim(r.Context(), dedup.Request{Consumer: consumer, Key: "j", Lease: time.Minute, Redelivered: true})
 	r.is("claim without tables", err, outbox.ErrSchema)

@@ -1,0 +1,357 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/outbox/postgres"
+)
+
+// within is for what must happen.
+const within = time.Minute
+
+// open returns the outbox of a fresh database, with a prefix of its own: slots
+// of all databases of a server share one space of names.
+func open(t testing.TB, target string) *outbox.Outbox {
+	t.Helper()
+	return openPrefix(t, target, bustest.Prefix()+"_")
+}
+
+func openPrefix(t testing.TB, target, prefix string) *outbox.Outbox {
+	t.Helper()
+	db, err := postgres.Open(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	o, err := outbox.New(db, outbox.Config{Dialect: outbox.Postgres, Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func newFeed(t testing.TB, target string, o *outbox.Outbox, cfg postgres.FeedConfig) *postgres.Feed {
+	t.Helper()
+	f, err := postgres.NewFeed(target, o, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// reader is a Tail that runs, and what it was told.
+type reader struct {
+	attached chan struct{} // closed when it reads
+	ended    chan error
+	cancel   context.CancelFunc
+
+	mu  sync.Mutex
+	ids []int64
+	// refuse, while set, is what publish returns.
+	refuse error
+}
+
+func read(t testing.TB, f *postgres.Feed) *reader {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &reader{attached: make(chan struct{}), ended: make(chan error, 1), cancel: cancel}
+	go func() {
+		r.ended <- f.Tail(ctx, func(context.Context) error { close(r.attached); return nil }, r.publish)
+	}()
+	t.Cleanup(cancel)
+	return r
+}
+
+func (r *reader) publish(_ context.Context, ids []int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refuse != nil {
+		return r.refuse
+	}
+	r.ids = append(r.ids, ids...)
+	return nil
+}
+
+func (r *reader) got() []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]int64{}, r.ids...)
+}
+
+// ready waits until the feed is read.
+func (r *reader) ready(t testing.TB) *reader {
+	t.Helper()
+	select {
+	case <-r.attached:
+	case err := <-r.ended:
+		t.Fatalf("it has ended: %v", err)
+	case <-time.After(within):
+		t.Fatal("it does not begin to read")
+	}
+	return r
+}
+
+func (r *reader) expect(t testing.TB, ids ...int64) {
+	t.Helper()
+	bustest.Eventually(t, within, func() error {
+		if got := r.got(); fmt.Sprint(got) != fmt.Sprint(ids) {
+			return fmt.Errorf("ids %v, want %v", got, ids)
+		}
+		return nil
+	})
+}
+
+// end returns what Tail has returned, after it was told to end.
+func (r *reader) end() error {
+	r.cancel()
+	return r.wait()
+}
+
+func (r *reader) wait() error {
+	select {
+	case err := <-r.ended:
+		return err
+	case <-time.After(within):
+		return errors.New("Tail does not return")
+	}
+}
+
+type execer interface {
+	ExecContext(context.Context, string, ...any) (sql.Result, error)
+}
+
+func execute(t testing.TB, db execer, query string, args ...any) {
+	t.Helper()
+	if _, err := db.ExecContext(t.Context(), query, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// row inserts a row with an id.
+func row(t testing.TB, db execer, o *outbox.Outbox, id int64) {
+	t.Helper()
+	execute(t, db, `INSERT INTO `+table(o)+` (id, message_id, subject, key, data) VALUES ($1, $2, 'events.a.b.v1.k', 'k', $3)`,
+		id, fmt.Sprint("m", id), []byte(strings.Repeat("x", int(id&7)*3000)))
+}
+
+func table(o *outbox.Outbox) string { return o.Config().Prefix + "outbox" }
+
+func begin(t testing.TB, o *outbox.Outbox) *sql.Tx {
+	t.Helper()
+	tx, err := o.DB().BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+func scan(t testing.TB, o *outbox.Outbox, query string, args ...any) (text string) {
+	t.Helper()
+	if err := o.DB().QueryRowContext(t.Context(), query, args...).Scan(&text); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func gauge(t testing.TB, r *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no gauge %s", name)
+	return 0
+}
+
+// never is a Poll that does not come: what is published then, the feed has told.
+const never = time.Hour
+
+// rig is an outbox whose relays read a feed.
+type rig struct {
+	testing.TB
+	target string
+	bus    *bus.Bus
+	outbox *outbox.Outbox
+}
+
+func newRig(tb testing.TB, target string, b *bus.Bus) *rig {
+	tb.Helper()
+	r := &rig{TB: tb, target: target, bus: b}
+	r.outbox = r.open(b.Names().Prefix + "_")
+	if err := r.outbox.Migrate(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) open(prefix string) *outbox.Outbox {
+	r.Helper()
+	db, err := postgres.Open(r.target)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			r.Error(err)
+		}
+	})
+	o, err := outbox.New(db, outbox.Config{Dialect: outbox.Postgres, Prefix: prefix, Names: r.bus.Names(), Source: "/test"})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return o
+}
+
+// relay starts a relay that reads the feed, with a pool of its own as another
+// process has; stop ends it and waits.
+func (r *rig) relay(cfg outbox.RelayConfig) (relay *outbox.Relay, stop func()) {
+	r.Helper()
+	o := r.open(r.outbox.Config().Prefix)
+	cfg.Feed = newFeed(r, r.target, o, postgres.FeedConfig{})
+	relay, err := outbox.NewRelay(o, r.bus, cfg)
+	if err != nil {
+		r.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- relay.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			r.Errorf("Run: %v", err)
+		}
+	})
+	r.Cleanup(stop)
+	return relay, stop
+}
+
+// attached waits until a relay reads the slot.
+func (r *rig) attached() {
+	r.Helper()
+	bustest.Eventually(r, within, func() bool { return r.slot("active AND confirmed_flush_lsn IS NOT NULL") == "true" })
+}
+
+// slot is something of the slot, as text; empty when there is none.
+func (r *rig) slot(what string) string {
+	r.Helper()
+	return scan(r, r.outbox, `SELECT (`+what+`)::text FROM pg_replication_slots WHERE slot_name = $1`, table(r.outbox))
+}
+
+// add commits one event of a key; its id is its data.
+func (r *rig) add(key, id string) {
+	r.Helper()
+	tx := begin(r, r.outbox)
+	r.addTo(tx, key, id)
+	if err := tx.Commit(); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) addTo(tx *sql.Tx, key, id string) {
+	r.Helper()
+	if err := r.outbox.Add(r.Context(), tx, r.event(key, id)); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) event(key, id string) bus.Event {
+	r.Helper()
+	e, err := r.outbox.Seal(bus.Draft{Type: "order.placed.v1", Key: bus.Key(key), ID: id, ContentType: bus.ContentTypeJSON, Data: fmt.Appendf(nil, "%q", id)})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return e
+}
+
+// insert commits a row as a program in another language would.
+func (r *rig) insert(subject, key, id string) {
+	r.Helper()
+	execute(r, r.outbox.DB(), `INSERT INTO `+table(r.outbox)+` (message_id, subject, key, data) VALUES ($1, $2, $3, convert_to($4, 'UTF8'))`,
+		id, subject, key, `"`+id+`"`)
+}
+
+// stored are the data of the messages of the event stream, in its order.
+func (r *rig) stored() (ids []string) {
+	r.Helper()
+	stream, err := r.bus.JetStream().Stream(r.Context(), r.bus.Names().EventsStream())
+	if err != nil {
+		r.Fatal(err)
+	}
+	info, err := stream.Info(r.Context())
+	if err != nil {
+		r.Fatal(err)
+	}
+	for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
+		m, err := stream.GetMsg(r.Context(), seq)
+		if err != nil {
+			r.Fatal(err)
+		}
+		if m.Header.Get(nats.MsgIdHdr) == "" {
+			r.Errorf("message %d has no id", seq)
+		}
+		ids = append(ids, strings.Trim(string(m.Data), `"`))
+	}
+	return ids
+}
+
+// messages is how many messages the event stream has.
+func (r *rig) messages() uint64 {
+	r.Helper()
+	stream, err := r.bus.JetStream().Stream(r.Context(), r.bus.Names().EventsStream())
+	if err != nil {
+		r.Fatal(err)
+	}
+	return stream.CachedInfo().State.Msgs
+}
+
+func (r *rig) expect(ids ...string) {
+	r.Helper()
+	bustest.Eventually(r, within, func() error {
+		if n := r.messages(); n < uint64(len(ids)) {
+			return fmt.Errorf("%d messages are stored, want %d", n, len(ids))
+		}
+		return nil
+	})
+	if got := r.stored(); !slices.Equal(got, ids) {
+		r.Errorf("stored are %v, want %v", got, ids)
+	}
+}
+
+// statuses waits until so many rows have each status, as in "PENDING 1, PUBLISHED 2".
+func (r *rig) statuses(want string) {
+	r.Helper()
+	bustest.Eventually(r, within, func() error {
+		got := scan(r, r.outbox, `SELECT coalesce(string_agg(status || ' ' || n, ', ' ORDER BY status), '')
+			FROM (SELECT status, count(*) AS n FROM `+table(r.outbox)+` GROUP BY status) AS counts`)
+		if got != want {
+			return fmt.Errorf("rows are %s, want %s", got, want)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,82 @@
+package outbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farandole/farandole/bus"
+)
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	cfg := RelayConfig{MaxAttempts: 3, BaseDelay: time.Second, MaxDelay: time.Minute}
+	waits := func(d time.Duration) fate { return fate{status: Pending, waits: true, delay: d} }
+	blamed := func(d time.Duration) fate { return fate{status: Pending, blamed: true, waits: true, delay: d} }
+	for name, tt := range map[string]struct {
+		err      error
+		attempts int
+		age      time.Duration
+		random   float64
+		want     fate
+	}{
+		"stored":                          {nil, 0, 0, 1, fate{status: Published}},
+		"stored after failures":           {nil, 2, time.Hour, 1, fate{status: Published}},
+		"not sent":                        {errUnsent, 2, time.Hour, 1, fate{status: Pending}},
+		"nats down, young row":            {bus.ErrUnavailable, 0, time.Millisecond, 1, waits(time.Second)},
+		"nats down, waits as long again":  {bus.ErrUnavailable, 0, 20 * time.Second, 1, waits(20 * time.Second)},
+		"nats down, old row":              {bus.ErrUnavailable, 0, time.Hour, 0.5, waits(30 * time.Second)},
+		"created in the future":           {bus.ErrUnavailable, 0, -time.Hour, 1, waits(time.Second)},
+		"no attempt is spent":             {bus.ErrNoStream, 2, 0, 0, waits(0)},
+		"denied":                          {bus.ErrDenied, 2, 0, 1, waits(time.Second)},
+		"full":                            {bus.ErrStreamFull, 2, 0, 1, waits(time.Second)},
+		"conflict":                        {bus.ErrConflict, 2, 0, 1, waits(time.Second)},
+		"closed":                          {bus.ErrClosed, 2, 0, 1, waits(time.Second)},
+		"anything else":                   {errors.New("?"), 2, 0, 1, waits(time.Second)},
+		"too large, first time":           {bus.ErrTooLarge, 0, time.Hour, 1, blamed(time.Second)},
+		"too large, second time":          {fmt.Errorf("publish: %w", bus.ErrTooLarge), 1, time.Hour, 0.5, blamed(time.Second)},
+		"too large, last time":            {bus.ErrTooLarge, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
+		"refused, with attempts too many": {bus.ErrRefused, 9, 0, 1, fate{status: DeadLetter, blamed: true}},
+		"not a subject":                   {bus.ErrInvalidName, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
+		"unreadable":                      {errUnreadable, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
+	} {
+		if got := decide(tt.err, tt.attempts, tt.age, cfg, tt.random); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
+		}
+	}
+	cfg.MaxAttempts = 1 << 20
+	if got := decide(bus.ErrTooLarge, 100_000, 0, cfg, 1); got != blamed(time.Minute) {
+		t.Errorf("after very many attempts: %+v", got)
+	}
+}
+
+func TestStory(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, time.January, 2, 15, 4, 5, 0, time.UTC)
+	story := "somebody else's"
+	for n := 1; n <= 2; n++ {
+		status := Pending
+		if n == 2 {
+			status = DeadLetter
+		}
+		story = tell(story, n, fmt.Errorf("%w: \x00\xff%s", bus.ErrTooLarge, strings.Repeat("é", bus.MaxErrorText)), status, at, "here")
+	}
+	var got []bus.Attempt
+	if err := json.Unmarshal([]byte(story), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 2 {
+		t.Fatalf("%d attempts are told, want 2", len(got))
+	}
+	for i, a := range got {
+		if a.Number != i+1 || !a.At.Equal(at) || a.Class != "too-large" || len(a.Error) > bus.MaxErrorText || a.Host != "here" {
+			t.Errorf("attempt is %+v", a)
+		}
+	}
+	if got[0].Reason != "" || got[1].Reason != bus.ReasonExhausted {
+		t.Errorf("reasons are %q and %q", got[0].Reason, got[1].Reason)
+	}
+}

@@ -1,0 +1,64 @@
+package outbox
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+func TestRowIsTheMessage(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]*nats.Msg{
+		"plain":    {Subject: "events.order.placed.v1.ord-1", Header: nats.Header{nats.MsgIdHdr: {"id"}, "ce-id": {"1"}, "ce-type": {"order.placed.v1"}}, Data: []byte("{}")},
+		"several":  {Subject: "a.b", Header: nats.Header{nats.MsgIdHdr: {"id"}, "many": {"1", "2"}, "one": {"3"}, "none": {""}}, Data: []byte{0, 0xff}},
+		"no data":  {Subject: "a", Header: nats.Header{nats.MsgIdHdr: {"id"}}, Data: []byte{}},
+		"any text": {Subject: "a.=C3=A9", Header: nats.Header{nats.MsgIdHdr: {"é"}, "x": {"\u0000 \"é\\"}}, Data: []byte{}},
+	} {
+		r, err := newRow(want)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got, err := r.message()
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v; want %+v", name, got, err, want)
+		}
+	}
+}
+
+func TestRowsThatCannotBeMessages(t *testing.T) {
+	t.Parallel()
+	good := row{messageID: "id", subject: "a.b", headers: `{"a":"b"}`}
+	if _, err := good.message(); err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func(*row){
+		"no id":                  func(r *row) { r.messageID = "" },
+		"no subject":             func(r *row) { r.subject = "" },
+		"blank":                  func(r *row) { r.subject = "a. .b" },
+		"line end":               func(r *row) { r.subject = "a\r\nPUB b 0\r\n" },
+		"empty token":            func(r *row) { r.subject = "a..b" },
+		"final dot":              func(r *row) { r.subject = "a." },
+		"wildcard":               func(r *row) { r.subject = "a.*" },
+		"wildcard for the rest":  func(r *row) { r.subject = "a.>" },
+		"longer than a line":     func(r *row) { r.subject = strings.Repeat("a", maxSubject+1) },
+		"JetStream's interface":  func(r *row) { r.subject = "$JS.API.STREAM.DELETE.EVENTS" },
+		"the system's interface": func(r *row) { r.subject = "$SYS.REQ.SERVER.PING" },
+		"not JSON":               func(r *row) { r.headers = "{" },
+		"not an object":          func(r *row) { r.headers = "[]" },
+		"a number":               func(r *row) { r.headers = `{"a":1}` },
+		"a list of numbers":      func(r *row) { r.headers = `{"a":[1]}` },
+		"a header without name":  func(r *row) { r.headers = `{"":"b"}` },
+		"a colon":                func(r *row) { r.headers = `{"a:b":"c"}` },
+		"a header's line end":    func(r *row) { r.headers = `{"a":"b\r\nc: d"}` },
+		"in a list":              func(r *row) { r.headers = `{"a":["b","c\nd"]}` },
+	} {
+		r := good
+		spoil(&r)
+		if m, err := r.message(); !errors.Is(err, errUnreadable) {
+			t.Errorf("%s: %+v, %v; want errUnreadable", name, m, err)
+		}
+	}
+}
