@@ -24,7 +24,7 @@ func (t *tail) send(ctx context.Context, ids []int64) (left []int64, err error) 
 	b.rows, err = t.relay.read(ctx, t.sql.fetch, ids, maxBytes)
 	if err == nil {
 		ids, left = fitting(ids, b.rows)
-		err = t.pass(ctx, ids, b.rows)
+		err = t.yield(ctx, ids, b.rows)
 	}
 	if err == nil && len(b.rows) > 0 {
 		var again []int64
@@ -50,8 +50,8 @@ func fitting(ids []int64, rows []row) (told, left []int64) {
 	return ids[:n], slices.Clone(ids[n:])
 }
 
-// pass makes the others of ids the claims': rows of their keys before them are.
-func (t *tail) pass(ctx context.Context, ids []int64, rows []row) error {
+// yield makes the others of ids the claims': rows of their keys before them are.
+func (t *tail) yield(ctx context.Context, ids []int64, rows []row) error {
 	if len(rows) == len(ids) {
 		return nil
 	}
@@ -60,8 +60,8 @@ func (t *tail) pass(ctx context.Context, ids []int64, rows []row) error {
 		ours[r.id] = true
 	}
 	others := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return ours[id] })
-	passed, err := t.relay.outbox.change(ctx, t.sql.pass, others) // most often they are published
-	if passed > 0 {
+	yielded, err := t.relay.outbox.change(ctx, t.sql.yield, others) // most often they are published
+	if yielded > 0 {
 		t.relay.look()
 	}
 	return err

@@ -11,11 +11,11 @@ type tailStatements struct {
 	// $1: none of which an earlier one of its key is the claims', and no more
 	// than make $2 bytes, but for the last one.
 	fetch string
-	// pass makes those rows of the ids $1 that are the feed's the claims'.
-	pass string
-	// passAll does that with the first $2 rows after id $1, and says how many
+	// yield makes those rows of the ids $1 that are the feed's the claims'.
+	yield string
+	// yieldAll does that with the first $2 rows after id $1, and says how many
 	// there were and which was the last.
-	passAll string
+	yieldAll string
 	// lease leases those rows of the ids $1 that are the feed's to owner $2 for $3
 	// milliseconds.
 	lease string
@@ -40,17 +40,17 @@ func tailStatementsOf(prefix string) tailStatements {
 					OFFSET 0
 				) AS o
 			) AS fresh WHERE before < $2 ORDER BY n`,
-		pass: `UPDATE {outbox} SET due_at = {now} WHERE id IN {ids $1} AND ` + feeds,
-		passAll: `WITH page AS (
+		yield: `UPDATE {outbox} SET due_at = {now} WHERE id IN {ids $1} AND ` + feeds,
+		yieldAll: `WITH page AS (
 				SELECT id FROM {outbox} WHERE status = 'PENDING' AND due_at IS NULL AND id > $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
-			), passed AS (
+			), yielded AS (
 				UPDATE {outbox} AS o SET due_at = {now} FROM page WHERE o.id = page.id
 			)
 			SELECT count(*), coalesce(max(id), 0) FROM page`,
 		lease: `UPDATE {outbox} SET status = 'PROCESSING', owner = $2, due_at = {now} + {ms $3}
 			WHERE id IN {ids $1} AND ` + feeds,
 	}
-	for _, p := range []*string{&s.claim, &s.fetch, &s.pass, &s.passAll, &s.lease} {
+	for _, p := range []*string{&s.claim, &s.fetch, &s.yield, &s.yieldAll, &s.lease} {
 		*p = render(Postgres, prefix, *p)
 	}
 	return s

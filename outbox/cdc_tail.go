@@ -86,7 +86,7 @@ func (t *tail) enter(s tailState) tailState {
 func (t *tail) attached(ctx context.Context) error {
 	const page = 10_000
 	for n, last := page, int64(math.MinInt64); n == page; {
-		if err := t.relay.outbox.db.QueryRowContext(ctx, t.sql.passAll, last, page).Scan(&n, &last); err != nil {
+		if err := t.relay.outbox.db.QueryRowContext(ctx, t.sql.yieldAll, last, page).Scan(&n, &last); err != nil {
 			return fmt.Errorf("%w: feed: backlog: %w", ErrDatabase, err)
 		}
 	}

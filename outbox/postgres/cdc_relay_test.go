@@ -142,6 +142,34 @@ func TestFeedRelayWaitsForAStream(t *testing.T) {
 	}
 }
 
+// A transaction that stays open somewhere on the server keeps the slot from being
+// made, and the relay polls; a slot that is there it does not stop.
+func TestB72_feed_idle_transaction(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Start(t, pg.Config{})
+	r := newRig(t, s.Database(t), bustest.NewBus(t))
+	elsewhere := open(t, s.Database(t))
+	idle := begin(t, elsewhere)
+	row(t, idle, elsewhere, 1)
+	r.relay(outbox.RelayConfig{})
+	r.add("a", "polled")
+	r.expect("polled")
+	if made := r.slot("confirmed_flush_lsn IS NOT NULL"); made == "true" {
+		t.Error("the slot is made already")
+	}
+	if err := idle.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	r.attached()
+	idle = begin(t, elsewhere)
+	row(t, idle, elsewhere, 2)
+	r.add("a", "told")
+	r.expect("polled", "told")
+	if err := idle.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // While NATS is away nothing is written, the slot is behind, and health says why.
 func TestFeedRelaySurvivesAnOutageOfNATS(t *testing.T) {
 	t.Parallel()
