@@ -50,7 +50,7 @@ func (q *Queue) Replay(ctx context.Context, s Selection, o ReplayOptions, report
 		case known && m.underWay() && !o.Force:
 			return InProgress, nil
 		case !known && !o.Force:
-			return Refused, fmt.Errorf("%w: %s: the ledger has no mark of it, so nothing tells whether it took effect; --force replays it", ErrRefused, l.entry.ID)
+			return Refused, fmt.Errorf("%w: %s: the ledger has no mark of it, so nothing tells whether it took effect: name the database of a consumer with an inbox, or --force replays it", ErrRefused, l.entry.ID)
 		case o.DryRun:
 			return WouldReplay, nil
 		}

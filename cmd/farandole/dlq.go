@@ -7,6 +7,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/internal/letters"
+	"github.com/farandole/farandole/outbox"
 )
 
 type dlqCmd struct {
@@ -64,13 +65,20 @@ func (s dlqSelection) selection(now time.Time) dlq.Selection {
 	return dlq.Selection{IDs: s.IDs, Filter: f, All: s.All && f == dlq.Filter{}}
 }
 
-// withQueue runs f with the system's dead letters.
+// withQueue runs f with the system's dead letters. The database that flags name
+// also tells what has become of the events of consumers with an inbox there.
 func (a *app) withQueue(ctx context.Context, f func(*dlq.Queue) error) error {
 	return a.withBus(ctx, "dlq", func(b *bus.Bus) error {
-		q, err := letters.Open(b)
-		if err != nil {
-			return err
+		run := func(databases ...*outbox.Outbox) error {
+			q, err := letters.Open(b, databases...)
+			if err != nil {
+				return err
+			}
+			return f(q)
 		}
-		return f(q)
+		if !a.root.DLQ.Outbox.given() {
+			return run()
+		}
+		return a.withOutbox(ctx, func(_ context.Context, o *outbox.Outbox) error { return run(o) })
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/internal/letters"
+	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/audit"
 	"github.com/farandole/farandole/services/payment/gateway"
 )
@@ -99,11 +100,20 @@ func (r *run) settle(ctx context.Context) error {
 	return awaitRest(ctx, r.bus, r.store.DB)
 }
 
+// letters are the dead letters of all services.
+func (r *run) letters() (*dlq.Queue, error) {
+	o, err := r.store.Outbox(outbox.Config{Names: r.bus.Names()})
+	if err != nil {
+		return nil, err
+	}
+	return letters.Open(r.bus, o)
+}
+
 // replay mends what was broken and sends back the dead letters that can be
 // handled now; first are the letters there were. It also repeats some events
 // that took effect long ago.
 func (r *run) replay(ctx context.Context) (first []dlq.Entry, replayed int, err error) {
-	queue, err := letters.Open(r.bus)
+	queue, err := r.letters()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -155,7 +165,7 @@ func (r *run) audit(ctx context.Context, orders []taken, first []dlq.Entry, repl
 			Invariant: "rest", Expected: "a system with nothing left to do", Found: restless.Error(),
 		})
 	}
-	queue, err := letters.Open(r.bus)
+	queue, err := r.letters()
 	if err != nil {
 		return Report{}, err
 	}

@@ -25,6 +25,10 @@ const (
 	// lease is short, so that what a crash left is taken over quickly.
 	lease          = 2 * time.Second
 	handlerTimeout = 1500 * time.Millisecond
+	// A transaction of the order service's may have to wait for others, which on
+	// a busy machine takes longer than a handler of the other services.
+	orderLease   = 2 * lease
+	orderTimeout = orderLease - lease/4
 	// gatewayTimeout is less patient than a slow customer's bank: the next try
 	// finds the charge made.
 	gatewayTimeout = time.Second
@@ -69,9 +73,10 @@ func (o *orderService) start(b *bus.Bus) (process, error) {
 		return process{}, err
 	}
 	consumer := settings(o.log)
+	consumer.Lease, consumer.HandlerTimeout = orderLease, orderTimeout
 	consumer.Concurrency = 0 // as many as the database is good for
 	s, err := order.New(b, db, order.Config{
-		Consumer: consumer, Relay: outbox.RelayConfig{Lease: lease, BaseDelay: baseDelay, MaxDelay: maxDelay}, Logger: o.log,
+		Consumer: consumer, Relay: outbox.RelayConfig{Lease: orderLease, BaseDelay: baseDelay, MaxDelay: maxDelay}, Logger: o.log,
 	})
 	if err != nil {
 		return process{}, errors.Join(err, db.Close())

@@ -9,10 +9,12 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/outbox"
 )
 
-// Open returns the queue of b's system. It does not talk to the server.
-func Open(b *bus.Bus) (*dlq.Queue, error) {
+// Open returns the queue of b's system; the marks of consumers with an inbox are
+// in their own databases, as far as these are given. It does no I/O.
+func Open(b *bus.Bus, databases ...*outbox.Outbox) (*dlq.Queue, error) {
 	kv, err := dedup.NewKV(b, dedup.Config{})
 	if err != nil {
 		return nil, fmt.Errorf("letters: %w", err)
@@ -21,7 +23,15 @@ func Open(b *bus.Bus) (*dlq.Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("letters: %w", err)
 	}
-	return dlq.Open(b, marks{kv, stream}), nil
+	all := marks{kv, stream}
+	for _, o := range databases {
+		inbox, err := dedup.NewSQL(b, o.Inbox(), dedup.SQLConfig{})
+		if err != nil {
+			return nil, fmt.Errorf("letters: %w", err)
+		}
+		all = append(all, inbox)
+	}
+	return dlq.Open(b, all), nil
 }
 
 // ledger is what people ask of one.
