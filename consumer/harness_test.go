@@ -100,7 +100,7 @@ type process struct {
 func config() consumer.Config {
 	return consumer.Config{
 		Name: "payment", Concurrency: 8, InFlight: 64,
-		HandlerTimeout: 2 * time.Second, Lease: 2 * time.Second, Grace: 2 * time.Second, MaxCrashes: 3,
+		HandlerTimeout: 2 * time.Second, Lease: 10 * time.Second, Grace: 2 * time.Second, MaxCrashes: 3,
 		Retry: consumer.RetryPolicy{MaxAttempts: 3, BaseDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond},
 	}
 }

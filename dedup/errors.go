@@ -12,8 +12,9 @@ var (
 	// was stored: the caller acknowledges its copy.
 	ErrSettled = errors.New("dedup: settled elsewhere")
 	// ErrStale is returned by Complete when a document that the step is based
-	// on was written by another step meanwhile. Nothing was stored and the
-	// claim is still held: the handler runs again, on what is there now.
+	// on was written by another step meanwhile, or when others were in the way
+	// of the handler's transaction. Nothing was stored and the claim is still
+	// held: the handler runs again, on what is there now.
 	ErrStale = errors.New("dedup: state has changed")
 	// ErrConfig is returned when a configuration or a request cannot keep its
 	// promise: a retention shorter than the retries it has to cover, a

@@ -48,7 +48,7 @@ func relayStatementsOf(d Dialect, prefix string) relayStatements {
 	case SQLite:
 		const free = `o.status IN ('PENDING', 'PROCESSING') AND (o.due_at IS NULL OR o.due_at <= {now}) AND NOT EXISTS (
 				SELECT 1 FROM {outbox} AS h
-				WHERE h.key = o.key AND h.id < o.id AND h.status IN ('PENDING', 'PROCESSING') AND h.due_at IS NOT NULL AND h.due_at > {now}
+				WHERE h.key = o.key AND h.id < o.id AND h.due_at IS NOT NULL AND h.due_at > {now}
 			)`
 		s.peek = `SELECT o.id, length(o.data) FROM {outbox} AS o WHERE ` + free + ` ORDER BY o.id LIMIT $1`
 		// Which rows are free is asked of the table as it was before the statement.

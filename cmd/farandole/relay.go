@@ -22,6 +22,7 @@ type relayCmd struct {
 	Batch     int           `placeholder:"N" help:"How many rows a claim takes. Default: 500."`
 	Lease     time.Duration `placeholder:"DURATION" help:"How soon another relay takes over after a crash. Default: 30s."`
 	Retention time.Duration `placeholder:"DURATION" help:"How long published rows are kept. Default: 1h."`
+	CDC       string        `name:"cdc" env:"FARANDOLE_CDC" placeholder:"SLOT" help:"Follow Postgres's write-ahead log through this replication slot, which is made if need be (wal_level=logical), instead of claiming rows."`
 	HTTP      string        `name:"http" env:"FARANDOLE_HTTP" placeholder:"ADDR" help:"Where to listen for /healthz, /readyz and /metrics. Default: nowhere."`
 }
 
@@ -54,6 +55,11 @@ func (c *relayCmd) Run(ctx context.Context, a *app) (err error) {
 	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	cfg := outbox.RelayConfig{
 		Batch: c.Batch, Lease: c.Lease, Retention: c.Retention, Watch: db.Watch(o), Metrics: process, Logger: log,
+	}
+	if c.CDC != "" {
+		if cfg.Feed, err = db.Feed(o, c.CDC, process, log); err != nil {
+			return usageErrorf("relay: --cdc: %v", err)
+		}
 	}
 	err = withConfig(ctx, connection, func(b *bus.Bus) error {
 		relay, err := outbox.NewRelay(o, b, cfg)

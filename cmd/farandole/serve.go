@@ -21,6 +21,7 @@ type serveCmd struct {
 
 	Store       string `env:"FARANDOLE_STORE" placeholder:"DIR" help:"Where data is kept: the embedded server's, and order's in the SQLite database DIR/order.db."`
 	DatabaseURL string `name:"database-url" env:"DATABASE_URL" placeholder:"URL" help:"Postgres database for order, instead of SQLite in the store: postgres://USER:PASSWORD@HOST/NAME; better in the environment."`
+	CDC         string `name:"cdc" env:"FARANDOLE_CDC" placeholder:"SLOT" help:"Let order's relay follow Postgres's write-ahead log through this replication slot, which is made if need be (wal_level=logical)."`
 
 	Embedded   bool `group:"embedded" help:"Bring a NATS server along, in this process, with its data in --store."`
 	NATSPort   int  `group:"embedded" name:"nats-port" default:"4222" placeholder:"PORT" help:"Its port on the loopback interface, 0 for a free one. Default: ${default}."`

@@ -183,7 +183,7 @@ func (s *serving) addOrder(ctx context.Context, b *bus.Bus) error {
 		return err
 	}
 	svc, err := order.New(b, db, order.Config{
-		Deadline: s.cmd.Deadline, Consumer: s.settings(), Relay: outbox.RelayConfig{Lease: s.cmd.Lease}, Logger: s.log,
+		Deadline: s.cmd.Deadline, Consumer: s.settings(), Relay: outbox.RelayConfig{Lease: s.cmd.Lease}, Slot: s.cmd.CDC, Logger: s.log,
 	})
 	if err != nil {
 		return err

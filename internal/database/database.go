@@ -4,12 +4,19 @@ package database
 
 import (
 	"database/sql"
+	"errors"
 	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
 	"github.com/farandole/farandole/outbox/sqlite"
 )
+
+// ErrNoFeed is returned when a database has no change data capture.
+var ErrNoFeed = errors.New("database: only Postgres has change data capture")
 
 // Database is an open database. Whoever opened it closes it.
 type Database struct {
@@ -55,6 +62,16 @@ func (d *Database) Watch(o *outbox.Outbox) outbox.Watch {
 		return postgres.Watch(d.target, o)
 	}
 	return sqlite.Watch(d.DB)
+}
+
+// Feed returns what a relay of o follows instead of claiming rows: Postgres's own
+// log, through the replication slot of that name. Errors match [ErrNoFeed] for
+// other databases, or [outbox.ErrConfig].
+func (d *Database) Feed(o *outbox.Outbox, slot string, metrics prometheus.Registerer, log zerolog.Logger) (outbox.Feed, error) {
+	if d.Dialect != outbox.Postgres {
+		return nil, ErrNoFeed
+	}
+	return postgres.NewFeed(d.target, o, postgres.FeedConfig{Slot: slot, Metrics: metrics, Logger: log})
 }
 
 // Close closes the connections; transactions that are open end with an error.

@@ -22,7 +22,7 @@ type driverConn interface {
 // connection has its writers queue. database/sql lets one goroutine use it at a time.
 type connection struct {
 	driverConn
-	writers *queue
+	writers *writers
 	// inTx says that a transaction is open; it has the turn, or only reads.
 	inTx bool
 	// bySQL says that one may be open that was begun as a statement. Nobody
@@ -52,6 +52,9 @@ func (c *connection) BeginTx(ctx context.Context, opts driver.TxOptions) (driver
 	if err != nil {
 		leave()
 		return nil, err
+	}
+	if !opts.ReadOnly {
+		c.writers.locked()
 	}
 	c.inTx = true
 	return &transaction{begun, func() {
@@ -173,6 +176,9 @@ func (c *connection) query(ctx context.Context, query string, run func() (driver
 	if !ok {
 		leave()
 		return nil, lacking(found)
+	}
+	if changes {
+		c.writers.locked()
 	}
 	return &rows{r, leave}, nil
 }

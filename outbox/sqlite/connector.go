@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"io"
 	"time"
 
 	"modernc.org/sqlite"
@@ -20,19 +21,28 @@ const (
 	breather = 2 * time.Millisecond
 )
 
-// connector makes connections to one file that share a queue.
+// connector makes connections to one file, whose writers take turns.
 type connector struct {
 	driver.Connector
-	writers *queue
+	writers *writers
 }
+
+var _ io.Closer = (*connector)(nil)
 
 func newConnector(path string) (*connector, error) {
 	c, err := sqlite.NewConnector(dataSource(path))
 	if err != nil {
 		return nil, err
 	}
-	return &connector{Connector: c, writers: &queue{}}, nil
+	g, err := openGate(path)
+	if err != nil {
+		return nil, err
+	}
+	return &connector{Connector: c, writers: &writers{gate: g}}, nil
 }
+
+// Close is called when the pool is closed.
+func (c *connector) Close() error { return c.writers.gate.file.Close() }
 
 // Connect tries again while the file is locked: of processes that turn a new
 // file to WAL at the same moment only one can.

@@ -11,7 +11,34 @@ import (
 // that waits for itself ends with an error.
 const thisProcess = time.Minute
 
-// queue lets one writer in at a time, first come, first served.
+// writers are those of one process, of which one has the turn.
+type writers struct {
+	queue queue
+	gate  *gate
+}
+
+// enter waits for the caller's turn, which ends with leave, and for the gate.
+// The error is the context's, or ErrQueue.
+func (w *writers) enter(ctx context.Context) error {
+	if err := w.queue.enter(ctx); err != nil {
+		return err
+	}
+	if err := w.gate.pass(ctx); err != nil {
+		w.queue.leave()
+		return err
+	}
+	return nil
+}
+
+// locked says that the caller has locked the database, or need not any more.
+func (w *writers) locked() { w.gate.leave() }
+
+func (w *writers) leave() {
+	w.gate.leave()
+	w.queue.leave()
+}
+
+// queue lets one in at a time, first come, first served.
 type queue struct {
 	mu      sync.Mutex
 	taken   bool

@@ -37,9 +37,12 @@ type Config struct {
 	// source, ledger, metrics and logger. Defaults to the consumer's defaults,
 	// but for a Concurrency of 16 on Postgres and 4 on SQLite, which has one writer.
 	Consumer consumer.Config
-	// Relay are settings of the outbox's relay; the service fills in watch,
+	// Relay are settings of the outbox's relay; the service fills in watch, feed,
 	// metrics and logger. Defaults to the relay's defaults.
 	Relay outbox.RelayConfig
+	// Slot is the replication slot through which the relay follows Postgres's
+	// log, change data capture. Defaults to none: it claims rows.
+	Slot string
 	// Logger. Defaults to silence.
 	Logger zerolog.Logger
 }
@@ -100,6 +103,11 @@ func (s *Service) join(b *bus.Bus, cfg Config) (err error) {
 	s.inbox = s.outbox.Inbox()
 	cfg.Relay.Watch = s.db.Watch(s.outbox)
 	cfg.Relay.Metrics, cfg.Relay.Logger = s.metrics, cfg.Logger
+	if cfg.Slot != "" {
+		if cfg.Relay.Feed, err = s.db.Feed(s.outbox, cfg.Slot, s.metrics, cfg.Logger); err != nil {
+			return err
+		}
+	}
 	if s.relay, err = outbox.NewRelay(s.outbox, b, cfg.Relay); err != nil {
 		return err
 	}

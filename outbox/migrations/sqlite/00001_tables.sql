@@ -13,13 +13,14 @@ CREATE TABLE {prefix}outbox (
   attempts     INTEGER NOT NULL DEFAULT 0,
   story        TEXT NOT NULL DEFAULT '[]',
   created_at   INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000 AS INTEGER)),
-  published_at INTEGER
+  published_at INTEGER,
+  CHECK (due_at IS NULL OR status IN ('PENDING', 'PROCESSING'))
 );
 
 -- What is to be published, in order.
 CREATE INDEX {prefix}outbox_open ON {prefix}outbox (id) WHERE status IN ('PENDING', 'PROCESSING');
 -- What later rows of its key wait for: a leased row, or one that waits for its next try.
-CREATE INDEX {prefix}outbox_held ON {prefix}outbox (key, id) WHERE status IN ('PENDING', 'PROCESSING') AND due_at IS NOT NULL;
+CREATE INDEX {prefix}outbox_held ON {prefix}outbox (key, id) WHERE due_at IS NOT NULL;
 CREATE INDEX {prefix}outbox_dead ON {prefix}outbox (id) WHERE status = 'DEAD_LETTER';
 
 CREATE TABLE {prefix}inbox (

@@ -1,0 +1,76 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+)
+
+const (
+	// gatePoll is between two tries to pass a gate: uniform in [gatePoll/2, 3/2 gatePoll).
+	gatePoll = 2 * time.Millisecond
+	// gatePatience is how long a writer waits at the gate, and gateStuck how long
+	// it does not after that was in vain: whoever has the gate may be stopped.
+	gatePatience = 2 * time.Second
+	gateStuck    = 10 * time.Second
+)
+
+// gate is what the writers of all processes pass before they try to lock the
+// database: a lock on a file beside it, path-queue, which one holds until it has
+// the database's. Without it a process that commits and begins again has the
+// database locked before another one's next try, again and again.
+//
+// It is fair by chance, not first come, first served, and a courtesy: nothing
+// depends on it. Only who has the turn in its process uses it.
+type gate struct {
+	file  *os.File
+	held  bool
+	stuck time.Time // not waited at before
+}
+
+// openGate makes the file with the rights of the database, if that is there.
+func openGate(path string) (*gate, error) {
+	rights := os.FileMode(0o644)
+	if info, err := os.Stat(path); err == nil {
+		rights = info.Mode().Perm()
+	}
+	f, err := os.OpenFile(path+"-queue", os.O_RDWR|os.O_CREATE, rights)
+	if err != nil {
+		return nil, fmt.Errorf("its queue: %w", err)
+	}
+	return &gate{file: f}, nil
+}
+
+// pass returns when the gate is the caller's, or is not to be had. The error is
+// the context's.
+func (g *gate) pass(ctx context.Context) error {
+	now := time.Now()
+	if now.Before(g.stuck) {
+		g.held = lock(g.file) == nil
+		return nil
+	}
+	for deadline := now.Add(gatePatience); ; {
+		if g.held = lock(g.file) == nil; g.held {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			g.stuck = time.Now().Add(gateStuck)
+			return nil
+		}
+		select {
+		case <-time.After(gatePoll/2 + rand.N(gatePoll)): //nolint:gosec // jitter
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// leave gives the gate to others; doing it again does nothing.
+func (g *gate) leave() {
+	if g.held {
+		g.held = false
+		unlock(g.file) //nolint:errcheck // what is locked can be unlocked
+	}
+}
