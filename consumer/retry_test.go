@@ -147,7 +147,7 @@ func TestB41_stream_that_forgets_before_the_last_retry_is_refused(t *testing.T) 
 	s := bareSystem(t)
 	bustest.Provision(t, s.bus, bus.TopologyConfig{EventsMaxAge: 5 * time.Second, Duplicates: time.Second})
 	cfg := config()
-	cfg.Retry.BaseDelay, cfg.Retry.MaxDelay = 10*time.Second, 10*time.Second
+	cfg.Lease, cfg.Retry.BaseDelay, cfg.Retry.MaxDelay = 2*time.Second, 10*time.Second, 10*time.Second
 	p := s.prepare(cfg, counting(new(tally)), nil)
 	err := p.Run(t.Context())
 	if !errors.Is(err, consumer.ErrConfig) || !strings.Contains(err.Error(), "drops messages after 5s, retries take up to 22s") {

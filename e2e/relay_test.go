@@ -47,6 +47,7 @@ func TestB68_kills_of_services_and_relay(t *testing.T) {
 		rounds, killsEach = 2, 25
 	}
 	onDatabases(t, func(t *testing.T, orders string) {
+		t.Helper()
 		s := &storm{fleet: onOneNode(t, orders), random: rand.New(rand.NewPCG(seed, 0))}
 		s.targets = append(s.of("order"), s.addRelay())
 		s.ready()
@@ -65,6 +66,7 @@ func TestB69_outage_of_nats(t *testing.T) {
 		outage = time.Minute
 	}
 	onDatabases(t, func(t *testing.T, orders string) {
+		t.Helper()
 		s := &storm{fleet: onOneNode(t, orders), random: rand.New(rand.NewPCG(1, 0))}
 		nats := s.members[0]
 		nats.kill()

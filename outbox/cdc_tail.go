@@ -39,9 +39,10 @@ type tail struct {
 type tailState int
 
 const (
-	alone   tailState = iota // all: there is no feed
-	reading                  // those older than grace
-	standby                  // those older than a lease: another relay reads the feed
+	starting tailState = iota // those older than a moment: another relay may be reading the feed
+	alone                     // all: there is no feed
+	reading                   // those older than grace
+	standby                   // those older than a lease: another relay reads the feed
 )
 
 func newTail(r *Relay) *tail {
@@ -91,6 +92,7 @@ func (t *tail) attached(ctx context.Context) error {
 		}
 	}
 	t.enter(reading)
+	t.relay.log.Info().Msg("outbox relay: reading the feed")
 	t.relay.health.clear(partFeed)
 	t.relay.look()
 	return nil
@@ -108,6 +110,8 @@ func (t *tail) age() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch t.state {
+	case starting:
+		return 2 * feedRetry
 	case reading:
 		return grace
 	case standby:
@@ -121,7 +125,7 @@ func (t *tail) age() time.Duration {
 func (t *tail) quiet() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.state != alone
+	return t.state == reading || t.state == standby
 }
 
 // publish is what the feed calls with ids of rows. While NATS is not there it

@@ -1,8 +1,10 @@
 package outbox
 
 import (
+	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,4 +63,32 @@ func TestRowsThatCannotBeMessages(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want errUnreadable", name, m, err)
 		}
 	}
+}
+
+// What is read by hand is what encoding/json reads.
+func FuzzHeaders(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `{"a":"b"}`, `{"a":"b","c":"d"}`, `{"a":"b","a":"c"}`, `{"a":"}"}`, `{"a":":"}`, `{"a":"b"},`, `{"a":"b",}`, `{"a":"b"}}`,
+		`{"a": "b"}`, `{"a":"\u0000"}`, `{"a":["b"]}`, `{"a","b":"c"}`, `{"":""}`, `{"a":"b""c":"d"}`, `["a":"b"}`, "{\"a\":\"\n\"}", "{\"a\":\"\xff\"}",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, object string) {
+		got, ok := parseFlat(object)
+		if !ok {
+			return
+		}
+		var want map[string]values
+		if err := json.Unmarshal([]byte(object), &want); err != nil {
+			t.Fatalf("%q: read as %v, encoding/json says %v", object, got, err)
+		}
+		for name, v := range want {
+			if !slices.Equal(got[name], v) {
+				t.Errorf("%q: %q is %q, want %q", object, name, got[name], v)
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%q: %d headers, want %d", object, len(got), len(want))
+		}
+	})
 }

@@ -87,6 +87,7 @@ func read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error)
 		return fmt.Errorf("follow: %w", err)
 	}
 	defer messages.Stop()
+	var seen uint64
 	for {
 		m, err := next(ctx, messages, o.NoFollow)
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
@@ -94,7 +95,7 @@ func read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error)
 			if err != nil {
 				return fmt.Errorf("follow: %w", err)
 			}
-			if info.NumPending == 0 {
+			if info.NumPending == 0 && info.Delivered.Stream <= seen { // all has arrived, too
 				return nil
 			}
 			continue
@@ -109,6 +110,7 @@ func read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error)
 		if o.NoFollow && meta.Sequence.Stream > last {
 			return nil
 		}
+		seen = meta.Sequence.Stream
 		err = visit(Message{
 			Subject: m.Subject(), Sequence: meta.Sequence.Stream, Time: meta.Timestamp,
 			Header: m.Headers(), Data: m.Data(),

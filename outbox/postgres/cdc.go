@@ -130,7 +130,6 @@ func (f *Feed) tail(ctx context.Context, attached func(context.Context) error, p
 	if err := f.open(ctx, conn); err != nil {
 		return err
 	}
-	f.cfg.Logger.Info().Str("slot", f.cfg.Slot).Msg("reading the replication slot")
 	s := newStream(conn)
 	g, running := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.read(running) })

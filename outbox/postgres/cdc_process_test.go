@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -86,22 +85,16 @@ func (r *rig) process(url string) *exec.Cmd {
 	if err != nil {
 		r.Fatal(err)
 	}
-	var log strings.Builder
 	cmd := exec.CommandContext(context.WithoutCancel(r.Context()), os.Args[0], "-test.run=^"+r.Name()+"$")
 	cmd.Env = append(os.Environ(), feedRelay+"="+string(text))
-	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.Stdout, cmd.Stderr = &r.log, &r.log
 	if _, err := cmd.StdinPipe(); err != nil {
 		r.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		r.Fatal(err)
 	}
-	r.Cleanup(func() {
-		r.kill(cmd)
-		if r.Failed() {
-			r.Logf("the relay process has said\n%s", &log)
-		}
-	})
+	r.Cleanup(func() { r.kill(cmd) })
 	return cmd
 }
 
@@ -194,6 +187,7 @@ func TestB75_feed_relay_stopped(t *testing.T) {
 	first := r.process(bustest.Server(t).URL())
 	r.attached()
 	second, _ := r.relay(outbox.RelayConfig{Poll: never})
+	r.says("standing by")
 	var want []string
 	add := func(n int) {
 		for range n {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
@@ -198,11 +199,55 @@ type rig struct {
 	target string
 	bus    *bus.Bus
 	outbox *outbox.Outbox
+	log    said // by all relays
+}
+
+// said is a log.
+type said struct {
+	mu   sync.Mutex
+	text strings.Builder
+	seen map[string]int
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// again reports whether text was said since it was last asked for.
+func (s *said) again(text string) bool {
+	n := strings.Count(s.String(), text)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen == nil {
+		s.seen = map[string]int{}
+	}
+	before := s.seen[text]
+	s.seen[text] = n
+	return n > before
+}
+
+// says waits until a relay has said text, since the last time.
+func (r *rig) says(text string) {
+	r.Helper()
+	bustest.Eventually(r, within, func() bool { return r.log.again(text) })
 }
 
 func newRig(tb testing.TB, target string, b *bus.Bus) *rig {
 	tb.Helper()
 	r := &rig{TB: tb, target: target, bus: b}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("the relays have said\n%s", &r.log)
+		}
+	})
 	r.outbox = r.open(b.Names().Prefix + "_")
 	if err := r.outbox.Migrate(tb.Context()); err != nil {
 		tb.Fatal(err)
@@ -233,6 +278,7 @@ func (r *rig) open(prefix string) *outbox.Outbox {
 func (r *rig) relay(cfg outbox.RelayConfig) (relay *outbox.Relay, stop func()) {
 	r.Helper()
 	o := r.open(r.outbox.Config().Prefix)
+	cfg.Logger = zerolog.New(&r.log)
 	cfg.Feed = newFeed(r, r.target, o, postgres.FeedConfig{})
 	relay, err := outbox.NewRelay(o, r.bus, cfg)
 	if err != nil {
@@ -251,10 +297,10 @@ func (r *rig) relay(cfg outbox.RelayConfig) (relay *outbox.Relay, stop func()) {
 	return relay, stop
 }
 
-// attached waits until a relay reads the slot.
+// attached waits until a relay begins to read the feed.
 func (r *rig) attached() {
 	r.Helper()
-	bustest.Eventually(r, within, func() bool { return r.slot("active AND confirmed_flush_lsn IS NOT NULL") == "true" })
+	r.says("reading the feed")
 }
 
 // slot is something of the slot, as text; empty when there is none.

@@ -37,12 +37,12 @@ func (c *connection) Unwrap() driver.Conn { return c.driverConn }
 
 // BeginTx waits for its turn and keeps it until the transaction ends.
 func (c *connection) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	leave := func() {}
+	var t turn
 	if !opts.ReadOnly {
-		if err := c.writers.enter(ctx); err != nil {
+		var err error
+		if t, err = c.writers.enter(ctx); err != nil {
 			return nil, err
 		}
-		leave = c.writers.leave
 	}
 	var begun driver.Tx
 	err := patiently(ctx, func() (err error) {
@@ -50,16 +50,14 @@ func (c *connection) BeginTx(ctx context.Context, opts driver.TxOptions) (driver
 		return err
 	})
 	if err != nil {
-		leave()
+		t.end()
 		return nil, err
 	}
-	if !opts.ReadOnly {
-		c.writers.locked()
-	}
+	t.locked()
 	c.inTx = true
 	return &transaction{begun, func() {
 		c.inTx = false
-		leave()
+		t.end()
 	}}, nil
 }
 
@@ -86,18 +84,18 @@ func (c *connection) ResetSession(ctx context.Context) error {
 	return c.driverConn.ResetSession(ctx)
 }
 
-// turn waits for the turn of a statement, if it needs one, and returns what ends it.
-func (c *connection) turn(ctx context.Context, query string) (leave func(), err error) {
+// turnOf waits for the turn of a statement, if it needs one.
+func (c *connection) turnOf(ctx context.Context, query string) (turn, error) {
 	if !c.inTx && !c.bySQL {
 		switch kindOf(query) {
 		case write:
-			return c.writers.leave, c.writers.enter(ctx)
+			return c.writers.enter(ctx)
 		case control:
 			c.bySQL = true
 		case read:
 		}
 	}
-	return func() {}, nil
+	return turn{}, nil
 }
 
 // try runs a statement, or several, and waits for other processes.
@@ -146,11 +144,11 @@ func (c *connection) PrepareContext(ctx context.Context, query string) (driver.S
 }
 
 func (c *connection) exec(ctx context.Context, query string, run func() (driver.Result, error)) (r driver.Result, err error) {
-	leave, err := c.turn(ctx, query)
+	t, err := c.turnOf(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer t.end()
 	err = c.try(ctx, query, func() (err error) {
 		r, err = run()
 		return err
@@ -159,7 +157,7 @@ func (c *connection) exec(ctx context.Context, query string, run func() (driver.
 }
 
 func (c *connection) query(ctx context.Context, query string, run func() (driver.Rows, error)) (driver.Rows, error) {
-	leave, err := c.turn(ctx, query)
+	t, err := c.turnOf(ctx, query)
 	if err != nil {
 		return nil, err
 	}
@@ -169,18 +167,16 @@ func (c *connection) query(ctx context.Context, query string, run func() (driver
 		return err
 	})
 	if err != nil {
-		leave()
+		t.end()
 		return nil, err
 	}
 	r, ok := found.(driverRows)
 	if !ok {
-		leave()
+		t.end()
 		return nil, lacking(found)
 	}
-	if changes {
-		c.writers.locked()
-	}
-	return &rows{r, leave}, nil
+	t.locked()
+	return &rows{r, t}, nil
 }
 
 // lacking says that the driver is not the one this package was written for.

@@ -34,15 +34,22 @@ func newConnector(path string) (*connector, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := openGate(path)
-	if err != nil {
-		return nil, err
-	}
-	return &connector{Connector: c, writers: &writers{gate: g}}, nil
+	return &connector{Connector: c, writers: &writers{}}, nil
+}
+
+// openGate opens the gate of a database that is there, before anybody writes.
+func (c *connector) openGate(path string) (err error) {
+	c.writers.gate, err = openGate(path)
+	return err
 }
 
 // Close is called when the pool is closed.
-func (c *connector) Close() error { return c.writers.gate.file.Close() }
+func (c *connector) Close() error {
+	if c.writers.gate == nil {
+		return nil
+	}
+	return c.writers.gate.file.Close()
+}
 
 // Connect tries again while the file is locked: of processes that turn a new
 // file to WAL at the same moment only one can.

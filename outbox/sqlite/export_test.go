@@ -14,7 +14,7 @@ func Waiting(db *sql.DB) int {
 		panic(err)
 	}
 	err = conn.Raw(func(c any) error {
-		q := c.(*connection).writers
+		q := &c.(*connection).writers.queue
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		n = q.waiting.Len()
@@ -24,4 +24,17 @@ func Waiting(db *sql.DB) int {
 		panic(err)
 	}
 	return n
+}
+
+// HoldGate takes the gate of a database as another process would, and returns
+// what gives it back; false if it is not free.
+func HoldGate(path string) (leave func() error, ok bool, err error) {
+	g, err := openGate(path)
+	if err != nil {
+		return nil, false, err
+	}
+	if lock(g.file) != nil {
+		return nil, false, g.file.Close()
+	}
+	return g.file.Close, true, nil
 }

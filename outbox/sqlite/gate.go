@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"time"
@@ -30,15 +29,16 @@ type gate struct {
 	stuck time.Time // not waited at before
 }
 
-// openGate makes the file with the rights of the database, if that is there.
+// openGate makes the file with the rights of the database, as SQLite does with
+// its own.
 func openGate(path string) (*gate, error) {
-	rights := os.FileMode(0o644)
-	if info, err := os.Stat(path); err == nil {
-		rights = info.Mode().Perm()
-	}
-	f, err := os.OpenFile(path+"-queue", os.O_RDWR|os.O_CREATE, rights)
+	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("its queue: %w", err)
+		return nil, err
+	}
+	f, err := os.OpenFile(path+"-queue", os.O_RDWR|os.O_CREATE, info.Mode().Perm())
+	if err != nil {
+		return nil, err
 	}
 	return &gate{file: f}, nil
 }

@@ -17,25 +17,35 @@ type writers struct {
 	gate  *gate
 }
 
-// enter waits for the caller's turn, which ends with leave, and for the gate.
-// The error is the context's, or ErrQueue.
-func (w *writers) enter(ctx context.Context) error {
+// enter waits for the caller's turn, and for the gate. The error is the
+// context's, or ErrQueue.
+func (w *writers) enter(ctx context.Context) (turn, error) {
 	if err := w.queue.enter(ctx); err != nil {
-		return err
+		return turn{}, err
 	}
 	if err := w.gate.pass(ctx); err != nil {
 		w.queue.leave()
-		return err
+		return turn{}, err
 	}
-	return nil
+	return turn{w}, nil
 }
 
-// locked says that the caller has locked the database, or need not any more.
-func (w *writers) locked() { w.gate.leave() }
+// turn is one writer's. The zero turn is that of those who need none.
+type turn struct{ writers *writers }
 
-func (w *writers) leave() {
-	w.gate.leave()
-	w.queue.leave()
+// locked says that the database is locked: others may come to the gate.
+func (t turn) locked() {
+	if t.writers != nil {
+		t.writers.gate.leave()
+	}
+}
+
+// end ends it. It is called once.
+func (t turn) end() {
+	if t.writers != nil {
+		t.writers.gate.leave()
+		t.writers.queue.leave()
+	}
 }
 
 // queue lets one in at a time, first come, first served.

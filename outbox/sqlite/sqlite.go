@@ -4,8 +4,8 @@
 // SQLite has one writer at a time, and whoever finds the file locked tries again
 // after a while: among many some starve. Here the writers of one process queue
 // first come, first served: transactions, and statements outside of one that
-// write. Between processes it stays a matter of trying, every few milliseconds.
-// Readers wait for nobody.
+// write. Processes let each other in by a lock on a file beside the database,
+// path-queue; between them it is fair by chance. Readers wait for nobody.
 package sqlite
 
 import (
@@ -53,9 +53,12 @@ func Open(path string) (*sql.DB, error) {
 	db := sql.OpenDB(c)
 	db.SetMaxIdleConns(maxIdle)
 	db.SetConnMaxIdleTime(maxIdleTime)
-	if err := check(db, path); err != nil {
+	if err = check(db, path); err == nil {
+		err = c.openGate(name)
+	}
+	if err != nil {
 		db.Close() //nolint:errcheck // what is wrong is known
-		return nil, err
+		return nil, fmt.Errorf("%w: sqlite: open %s: %w", outbox.ErrDatabase, path, err)
 	}
 	return db, nil
 }
@@ -94,7 +97,7 @@ func check(db *sql.DB, path string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), otherProcesses)
 	defer cancel()
 	if err := probe(ctx, db); err != nil {
-		return fmt.Errorf("%w: sqlite: open %s: %w", outbox.ErrDatabase, path, explain(err, path))
+		return explain(err, path)
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func TestOpen_takes_any_name(t *testing.T) {
 		files, err := filepath.Glob(filepath.Join(dir, "*"))
 		must(t, err)
 		for _, f := range files {
-			if f != path && f != path+"-wal" && f != path+"-shm" {
+			if f != path && f != path+"-wal" && f != path+"-shm" && f != path+"-queue" {
 				t.Errorf("%s: made %s", name, f)
 			}
 		}

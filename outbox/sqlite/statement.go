@@ -45,11 +45,11 @@ type driverRows interface {
 // and returns them commits. database/sql closes them once.
 type rows struct {
 	driverRows
-	leave func()
+	turn turn
 }
 
 func (r *rows) Close() error {
-	defer r.leave()
+	defer r.turn.end()
 	return r.driverRows.Close()
 }
 
