@@ -314,9 +314,9 @@ func (r *rig) eventually(want counts) {
 }
 
 // number asks the database for one.
-func (r *rig) number(query string, args ...any) (n int) {
+func (r *rig) number(query string) (n int) {
 	r.Helper()
-	if err := r.db.QueryRowContext(r.Context(), query, args...).Scan(&n); err != nil {
+	if err := r.db.QueryRowContext(r.Context(), query).Scan(&n); err != nil {
 		r.Fatalf("%s: %v", query, err)
 	}
 	return n
