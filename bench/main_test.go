@@ -16,6 +16,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/internal/hop"
+	"github.com/farandole/farandole/internal/require"
 )
 
 // TestMain lets the test binary be the consumer's process of the section memory.
@@ -62,7 +63,12 @@ func TestQuick(t *testing.T) {
 	if len(r.Targets) != len(targets()) {
 		t.Errorf("%d targets", len(r.Targets))
 	}
+	noPostgres := len(r.Outbox) == 1 && !require.Listed(require.Postgres)
 	for _, v := range r.Targets {
+		if noPostgres && (strings.Contains(v.Name, namePostgres) || strings.Contains(v.Name, nameCDC)) {
+			t.Logf("%s: Postgres is not installed: NOT RUN", v.Name)
+			continue
+		}
 		if v.Measured == nil || *v.Measured <= 0 {
 			t.Errorf("%s is not measured", v.Name)
 		}

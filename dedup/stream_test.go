@@ -241,6 +241,9 @@ func TestB33_stream_steps_taken_within_the_duplicate_window(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
 	mine, theirs := newStream(t, b, dedup.StreamConfig{}), newStream(t, b, dedup.StreamConfig{})
+	if err := mine.Prepare(t.Context(), time.Minute); err != nil { // as a consumer does
+		t.Fatal(err)
+	}
 	const n = 128
 	complete := func(l *dedup.Stream) []error {
 		return all(n, func(i int) error {

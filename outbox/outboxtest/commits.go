@@ -164,6 +164,7 @@ func restarts(r *rig) {
 			for i := range n {
 				if err := add(r.Context(), r.outbox, r.event(key, fmt.Sprintf("%s-%d", key, i))); err != nil {
 					r.Errorf("add: %v", err)
+					return
 				}
 			}
 		})

@@ -153,7 +153,7 @@ func add(ctx context.Context, o *outbox.Outbox, events ...bus.Event) error {
 	return tx.Commit()
 }
 
-// exec runs a statement; what follows FROM is the outbox.
+// exec runs a statement.
 func (r *rig) exec(query string, args ...any) {
 	r.Helper()
 	if _, err := r.db.ExecContext(r.Context(), query, args...); err != nil {

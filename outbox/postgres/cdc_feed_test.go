@@ -43,6 +43,15 @@ func TestFeedTellsOfCommitsInTheirOrder(t *testing.T) {
 	}
 }
 
+// confirmed waits until the position is past all that was written so far.
+func confirmed(t *testing.T, o *outbox.Outbox) {
+	t.Helper()
+	end := scan(t, o, `SELECT pg_current_wal_lsn()::text`)
+	bustest.Eventually(t, within, func() bool {
+		return scan(t, o, `SELECT (confirmed_flush_lsn >= $2::text::pg_lsn)::text FROM pg_replication_slots WHERE slot_name = $1`, table(o), end) == "true"
+	})
+}
+
 // What is confirmed does not come again; what is not does.
 func TestFeedResumes(t *testing.T) {
 	t.Parallel()
@@ -52,6 +61,7 @@ func TestFeedResumes(t *testing.T) {
 	first := read(t, f).ready(t)
 	row(t, o.DB(), o, 1)
 	first.expect(t, 1)
+	confirmed(t, o)
 	refusal := errors.New("no database")
 	first.mu.Lock()
 	first.refuse = refusal
@@ -66,6 +76,7 @@ func TestFeedResumes(t *testing.T) {
 	row(t, o.DB(), o, 3)
 	second := readAgain(t, f)
 	second.expect(t, 2, 3)
+	confirmed(t, o)
 	if err := f.Health(); err != nil {
 		t.Error(err)
 	}
@@ -241,15 +252,6 @@ func TestFeedOfAQuietOutboxMovesOn(t *testing.T) {
 	target := s.Database(t)
 	o, busy := open(t, target), open(t, s.Database(t))
 	read(t, newFeed(t, target, o, postgres.FeedConfig{})).ready(t)
-	position := func() string {
-		return scan(t, o, `SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, table(o))
-	}
 	execute(t, busy.DB(), `INSERT INTO `+table(busy)+` (message_id, subject, key) SELECT n, 's', 'k' FROM generate_series(1, 1000) n`)
-	end := scan(t, busy, `SELECT pg_current_wal_lsn()::text`)
-	bustest.Eventually(t, within, func() error {
-		if at := position(); scan(t, o, `SELECT ($1::pg_lsn >= $2::pg_lsn)::text`, at, end) != "true" {
-			return fmt.Errorf("position %s, want at least %s", at, end)
-		}
-		return nil
-	})
+	confirmed(t, o)
 }

@@ -12,7 +12,7 @@ CREATE TABLE {prefix}outbox (
   owner        TEXT,
   attempts     INTEGER NOT NULL DEFAULT 0,
   story        TEXT NOT NULL DEFAULT '[]',
-  created_at   INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000 AS INTEGER)),
+  created_at   INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)),
   published_at INTEGER,
   CHECK (due_at IS NULL OR status IN ('PENDING', 'PROCESSING'))
 );
@@ -28,7 +28,7 @@ CREATE TABLE {prefix}inbox (
   event_key  TEXT NOT NULL,
   revision   INTEGER NOT NULL,
   mark       TEXT NOT NULL,
-  written_at INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000 AS INTEGER)),
+  written_at INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)),
   expires_at INTEGER,
   PRIMARY KEY (consumer, event_key)
 ) WITHOUT ROWID;
