@@ -56,7 +56,7 @@ const (
 	// step is how much time passes between two looks at a condition.
 	step = 20 * time.Millisecond
 	// short is a retention that ends during a test, but not between two calls.
-	short = 3 * time.Second
+	short = 8 * time.Second
 	day   = 24 * time.Hour
 )
 
