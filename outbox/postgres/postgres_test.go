@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/internal/pg"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
@@ -196,10 +197,16 @@ func TestWatch_ends_with_its_server_and_wakes_when_it_is_back(t *testing.T) {
 	server.Restart(t)
 	go watch()
 	happens(t, woken, "the new beginning")
-	tx, err := o.DB().BeginTx(ctx, nil)
-	must(t, err)
-	must(t, o.Add(ctx, tx, seal(t, o, "a")))
-	must(t, tx.Commit())
+	bustest.Eventually(t, time.Minute, func() error { // the pool has connections of the old server
+		tx, err := o.DB().BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		if err := o.Add(ctx, tx, seal(t, o, "a")); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+		return tx.Commit()
+	})
 	happens(t, woken, "a commit")
 	cancel()
 	if err := happens(t, ended, "the end"); !errors.Is(err, context.Canceled) {
