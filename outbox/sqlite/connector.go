@@ -48,7 +48,7 @@ func (c *connector) Close() error {
 	if c.writers.gate == nil {
 		return nil
 	}
-	return c.writers.gate.file.Close()
+	return c.writers.gate.close()
 }
 
 // Connect tries again while the file is locked: of processes that turn a new

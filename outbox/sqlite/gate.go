@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -24,9 +25,12 @@ const (
 // It is fair by chance, not first come, first served, and a courtesy: nothing
 // depends on it. Only who has the turn in its process uses it.
 type gate struct {
-	file  *os.File
 	held  bool
 	stuck time.Time // not waited at before
+
+	mu     sync.Mutex // a database may be closed while statements run; guards what follows
+	closed bool
+	file   *os.File
 }
 
 // openGate makes the file with the rights of the database, as SQLite does with
@@ -48,11 +52,11 @@ func openGate(path string) (*gate, error) {
 func (g *gate) pass(ctx context.Context) error {
 	now := time.Now()
 	if now.Before(g.stuck) {
-		g.held = lock(g.file) == nil
+		g.held = g.take()
 		return nil
 	}
 	for deadline := now.Add(gatePatience); ; {
-		if g.held = lock(g.file) == nil; g.held {
+		if g.held = g.take(); g.held {
 			return nil
 		}
 		if time.Now().After(deadline) {
@@ -71,6 +75,24 @@ func (g *gate) pass(ctx context.Context) error {
 func (g *gate) leave() {
 	if g.held {
 		g.held = false
-		unlock(g.file) //nolint:errcheck // what is locked can be unlocked
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if !g.closed { // else closing has unlocked it
+			unlock(g.file) //nolint:errcheck // what is locked can be unlocked
+		}
 	}
+}
+
+// take takes the gate if nobody has it.
+func (g *gate) take() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.closed && lock(g.file) == nil
+}
+
+func (g *gate) close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	return g.file.Close()
 }
