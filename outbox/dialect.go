@@ -1,6 +1,9 @@
 package outbox
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // Dialect is a database's.
 type Dialect int
@@ -31,25 +34,24 @@ func statementsOf(d Dialect, prefix string) statements {
 //
 //	{outbox}, {inbox}  the tables
 //	{now}              the database's clock
+//	{unix t}           a time as milliseconds since 1970
 //	{ms $1}            so many milliseconds, to be added to a time or taken from it
 //	{ids $1}           the numbers of a JSON list, as in: id IN {ids $1}
 //	{age}              how many milliseconds ago a row of the outbox was created
 func render(d Dialect, prefix, template string) string {
-	words := []string{
-		"{outbox}", prefix + "outbox", "{inbox}", prefix + "inbox",
-		"{now}", "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
-		"{ms $1}", "CAST($1 AS INTEGER)", "{ms $2}", "CAST($2 AS INTEGER)", "{ms $3}", "CAST($3 AS INTEGER)", "{ms $4}", "CAST($4 AS INTEGER)",
-		"{ids $1}", "(SELECT value FROM json_each($1))",
-		"{age}", "CAST(unixepoch('subsec') * 1000 AS INTEGER) - created_at",
-	}
+	now, unix, ms := "CAST(unixepoch('subsec') * 1000 AS INTEGER)", "$1", "CAST($1 AS INTEGER)"
+	ids := "(SELECT value FROM json_each($1))"
 	if d == Postgres {
-		words = []string{
-			"{outbox}", prefix + "outbox", "{inbox}", prefix + "inbox",
-			"{now}", "clock_timestamp()",
-			"{ms $1}", "CAST($1 AS bigint) * interval '1 ms'", "{ms $2}", "CAST($2 AS bigint) * interval '1 ms'", "{ms $3}", "CAST($3 AS bigint) * interval '1 ms'", "{ms $4}", "CAST($4 AS bigint) * interval '1 ms'",
-			"{ids $1}", "(SELECT CAST(value AS bigint) FROM json_array_elements_text(CAST($1 AS json)))",
-			"{age}", "CAST(extract(epoch FROM clock_timestamp() - created_at) * 1000 AS bigint)",
-		}
+		now, unix, ms = "clock_timestamp()", "CAST(extract(epoch FROM $1) * 1000 AS bigint)", "CAST($1 AS bigint) * interval '1 ms'"
+		ids = "(SELECT CAST(value AS bigint) FROM json_array_elements_text(CAST($1 AS json)))"
 	}
-	return strings.NewReplacer(words...).Replace(template)
+	s := strings.ReplaceAll(template, "{age}", "{unix {now}} - {unix created_at}")
+	s = unixWord.ReplaceAllString(s, unix)
+	s = msWord.ReplaceAllString(s, ms)
+	return strings.NewReplacer("{outbox}", prefix+"outbox", "{inbox}", prefix+"inbox", "{now}", now, "{ids $1}", ids).Replace(s)
 }
+
+var (
+	unixWord = regexp.MustCompile(`\{unix ((?:\{now\}|[^{}])+)\}`)
+	msWord   = regexp.MustCompile(`\{ms (\$\d)\}`)
+)

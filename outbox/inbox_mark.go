@@ -21,28 +21,18 @@ type inboxStatements struct {
 // inboxStatementsOf renders the statements. A new mark takes its revision from
 // the clock, so that it follows those of any mark that was there before.
 func inboxStatementsOf(d Dialect, prefix string) inboxStatements {
-	now, millis, written, expires := `(CAST(unixepoch('subsec') * 1000 AS INTEGER))`, `{now}`, `written_at`, `{now} + nullif($5, 0)`
-	if d == Postgres {
-		now, millis, written = `clock_timestamp()`, `(extract(epoch FROM {now}) * 1000)::bigint`, `(extract(epoch FROM written_at) * 1000)::bigint`
-		expires = `{now} + nullif($5::bigint, 0) * interval '1 millisecond'`
-	}
-	render := func(s string) string {
-		for range 2 {
-			s = strings.NewReplacer("{inbox}", prefix+"inbox", "{now}", now, "{millis}", millis, "{written}", written, "{expires}", expires).Replace(s)
-		}
-		return s
-	}
+	const expires = `CASE WHEN CAST($5 AS bigint) > 0 THEN {now} + {ms $5} END`
 	return inboxStatements{
-		clock: render(`SELECT {millis}`),
-		read: render(`SELECT mark, revision, {written} FROM {inbox}
+		clock: render(d, prefix, `SELECT {unix {now}}`),
+		read: render(d, prefix, `SELECT mark, revision, {unix written_at} FROM {inbox}
 			WHERE consumer = $1 AND event_key = $2 AND (expires_at IS NULL OR expires_at > {now})`),
-		create: render(`INSERT INTO {inbox} (consumer, event_key, revision, mark, written_at, expires_at)
-			VALUES ($1, $2, {millis} + $3, $4, {now}, {expires})
+		create: render(d, prefix, `INSERT INTO {inbox} (consumer, event_key, revision, mark, written_at, expires_at)
+			VALUES ($1, $2, {unix {now}} + $3, $4, {now}, `+expires+`)
 			ON CONFLICT (consumer, event_key) DO UPDATE SET
 			revision = {inbox}.revision + 1, mark = excluded.mark, written_at = excluded.written_at, expires_at = excluded.expires_at
 			WHERE {inbox}.expires_at <= {now}
 			RETURNING revision`),
-		replace: render(`UPDATE {inbox} SET revision = revision + 1, mark = $4, written_at = {now}, expires_at = {expires}
+		replace: render(d, prefix, `UPDATE {inbox} SET revision = revision + 1, mark = $4, written_at = {now}, expires_at = `+expires+`
 			WHERE consumer = $1 AND event_key = $2 AND revision = $3 AND (expires_at IS NULL OR expires_at > {now})
 			RETURNING revision`),
 	}

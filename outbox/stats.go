@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -59,15 +58,7 @@ func (o *Outbox) stats(ctx context.Context) (s Stats, err error) {
 	return s, rows.Err()
 }
 
-// render puts dialect and prefix into a statement, as package-level render does,
-// and {unix t}, a time as milliseconds since 1970.
+// render is [render] for this outbox.
 func (o *Outbox) render(statement string) string {
-	before, after := "", ""
-	if o.cfg.Dialect == Postgres {
-		before, after = "CAST(extract(epoch FROM ", ") * 1000 AS bigint)"
-	}
-	for _, t := range []string{"created_at", "MIN(created_at)", "{now}"} {
-		statement = strings.ReplaceAll(statement, "{unix "+t+"}", before+t+after)
-	}
 	return render(o.cfg.Dialect, o.cfg.Prefix, statement)
 }

@@ -42,7 +42,7 @@ func (c *relayCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := (&serving{connection: to}).awaitDatabase(ctx, db); err != nil {
+	if err := awaitDatabase(ctx, db, to.Wait); err != nil {
 		if ctx.Err() != nil { // told to stop while waiting
 			return nil
 		}

@@ -33,14 +33,15 @@ func (s *serving) openDatabase(ctx context.Context) (*database.Database, error) 
 		return nil, fmt.Errorf("serve: order's database: %w", err)
 	}
 	s.closeLater(db.Close)
-	if err := s.awaitDatabase(ctx, db); err != nil {
+	if err := awaitDatabase(ctx, db, s.connection.Wait); err != nil {
 		return nil, fmt.Errorf("serve: order's database: %w", err)
 	}
 	return db, nil
 }
 
-func (s *serving) awaitDatabase(ctx context.Context, db *database.Database) error {
-	ctx, cancel := context.WithTimeout(ctx, s.connection.Wait)
+// awaitDatabase waits for a server that is not up yet.
+func awaitDatabase(ctx context.Context, db *database.Database, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	tick := time.NewTicker(databasePoll)
 	defer tick.Stop()
@@ -59,7 +60,7 @@ func (s *serving) awaitDatabase(ctx context.Context, db *database.Database) erro
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("not within %v: %w", s.connection.Wait, last)
+			return fmt.Errorf("not within %v: %w", within, last)
 		}
 	}
 }
