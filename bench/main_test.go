@@ -169,6 +169,13 @@ func TestJudge(t *testing.T) {
 			Codec:   []codecFigure{{Name: nameDecodeBinary, Allocs: 13}},
 			Latency: []latencyFigure{{Name: nameRaw, P50: []float64{100}}, {Name: nameKV, P50: []float64{400}}},
 			Memory:  &memoryFigures{FewKB: []int64{100, 100}, ManyKB: []int64{120, 160}},
+			Outbox: []outboxFigures{
+				{Database: nameSQLite, Drain: drainFigures{Raw: []float64{200}, Relay: []float64{100}}},
+				{
+					Database: namePostgres, Drain: drainFigures{Raw: []float64{200}, Relay: []float64{119}},
+					Latency: []outboxLatency{{WokenBy: nameCDC, P50: 20_000}, {WokenBy: "NOTIFY", P50: 90_000}},
+				},
+			},
 		}
 		for _, set := range settings() {
 			r.Hop = append(r.Hop, hopSetting{Setting: set.name, Variants: []hopVariant{
@@ -199,9 +206,9 @@ func TestJudge(t *testing.T) {
 		r    *results
 		want string
 	}{
-		{"nothing measured", &results{}, "----------"},
-		{"at the bounds", full(67.5), "+++++++x+x"},
-		{"slower", full(44), "+xx++++x+x"},
+		{"nothing measured", &results{}, "-------------"},
+		{"at the bounds", full(67.5), "+++++++x+x+x+"},
+		{"slower", full(44), "+xx++++x+x+x+"},
 	} {
 		if got := outcomes(tt.r); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)

@@ -22,7 +22,7 @@ import (
 
 // patience bounds whatever has to happen. It is long for busy machines; a test
 // that works never waits for it.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // transport of all requests of these tests; no connection outlives its request,
 // for the servers come and go.

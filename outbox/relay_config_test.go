@@ -56,13 +56,10 @@ func TestPace(t *testing.T) {
 		{5 * time.Second, 50},
 		{3 * time.Second, 50},
 		{time.Minute, 25},
-		{time.Minute, 12},
-		{time.Minute, 6},
-		{time.Minute, 3},
-		{time.Minute, 1},
-		{time.Minute, 1},
-		{time.Second / 2, 3},
-		{time.Second / 2, 6},
+		{time.Minute, 16},
+		{time.Minute, 16},
+		{time.Second / 2, 25},
+		{time.Second / 2, 50},
 	} {
 		p.adapt(step.took, lease, batch)
 		if got := p.size(batch); got != step.want {

@@ -71,9 +71,9 @@ func TestShop(t *testing.T) {
 				m.Header.Del("Nats-Msg-Id") // the server does not recognise it
 				p, err := b.Send(ctx, m)
 				must(t, err)
-				_, err = p.Wait(ctx)
+				stored, err := p.Wait(ctx)
 				must(t, err)
-				bustest.Eventually(t, time.Minute, func() error { return idle(t.Context(), b) })
+				bustest.Eventually(t, time.Minute, func() error { return consumed(t.Context(), b, stored.Sequence) })
 				must(t, settled(t.Context(), b, watcher))
 				stop()
 				must(t, <-ended)
@@ -107,15 +107,15 @@ func settled(ctx context.Context, b *bus.Bus, s *shop) error {
 	return nil
 }
 
-// idle reports that the consumer has settled all messages.
-func idle(ctx context.Context, b *bus.Bus) error {
+// consumed reports that the consumer has settled the message and all before it.
+func consumed(ctx context.Context, b *bus.Bus, sequence uint64) error {
 	c, err := b.JetStream().Consumer(ctx, b.Names().EventsStream(), "invoices")
 	if err != nil {
 		return err
 	}
 	info, err := c.Info(ctx)
-	if err == nil && (info.NumPending > 0 || info.NumAckPending > 0) {
-		err = fmt.Errorf("%d pending, %d not acknowledged", info.NumPending, info.NumAckPending)
+	if err == nil && (info.Delivered.Stream < sequence || info.NumAckPending > 0) {
+		err = fmt.Errorf("%d of %d delivered, %d not acknowledged", info.Delivered.Stream, sequence, info.NumAckPending)
 	}
 	return err
 }

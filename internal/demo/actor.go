@@ -55,7 +55,7 @@ func (a *actor) rise(ctx context.Context) error {
 	a.mu.Unlock()
 	a.lives.Go(func() {
 		err := p.run(life)
-		if err != nil && life.Err() == nil {
+		if err != nil && a.is(i) { // a killed one may see its connection closed before its context is
 			a.failed(fmt.Errorf("demo: %s: %w", a.name, err))
 		}
 		i.ended <- err
@@ -97,6 +97,13 @@ func (a *actor) stop() error {
 	}
 	a.lives.Wait()
 	return err
+}
+
+// is says that i is the current life, which nobody has ended.
+func (a *actor) is(i *instance) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.current == i
 }
 
 func (a *actor) take() *instance {

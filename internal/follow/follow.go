@@ -92,6 +92,9 @@ func read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error)
 		m, err := next(ctx, messages, o.NoFollow)
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 			info, err := cons.Info(ctx)
+			if errors.Is(err, jetstream.ErrConsumerNotFound) { // its server has gone; the client makes it anew
+				continue
+			}
 			if err != nil {
 				return fmt.Errorf("follow: %w", err)
 			}
