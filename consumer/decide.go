@@ -30,6 +30,7 @@ type verdict struct {
 // decide_test.go is its specification.
 func decide(err error, failures int, p RetryPolicy, random float64) verdict {
 	var wish *outcomeError
+	var atLeast time.Duration
 	if errors.As(err, &wish) {
 		switch wish.outcome {
 		case permanent:
@@ -39,15 +40,13 @@ func decide(err error, failures int, p RetryPolicy, random float64) verdict {
 		case expired:
 			return verdict{action: park, reason: bus.ReasonExpired}
 		case retryAfter:
-			if failures < p.MaxAttempts {
-				return verdict{action: retry, delay: max(wish.after, 0)}
-			}
+			atLeast = wish.after
 		}
 	}
 	if failures >= p.MaxAttempts {
 		return verdict{action: park, reason: bus.ReasonExhausted}
 	}
-	return verdict{action: retry, delay: backoff(p, failures-1, random)}
+	return verdict{action: retry, delay: max(atLeast, backoff(p, failures-1, random))}
 }
 
 // backoff is full jitter: uniform in [0, min(MaxDelay, BaseDelay * 2^n)], so

@@ -51,8 +51,10 @@ var Skip = errors.New("consumer: skipped") //nolint:gochecknoglobals,revive,stat
 // at once with reason "permanent". Permanent(nil) is nil.
 func Permanent(err error) error { return withOutcome(permanent, err, 0) }
 
-// RetryAfter asks for the next attempt after d instead of the policy's delay,
-// as a dependency's Retry-After would. It spends an attempt. Beyond
+// RetryAfter asks for the next attempt not before d, as a dependency's
+// Retry-After does: after d or the policy's delay, whichever is longer. A
+// dependency that says "in a second" all through an outage thus does not use up
+// the attempts within seconds. It spends an attempt. Beyond
 // [RetryPolicy.DeferAfter] the event gives its place to others meanwhile; d must
 // be shorter than what ledger and stream keep. RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error { return withOutcome(retryAfter, err, d) }

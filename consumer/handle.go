@@ -84,6 +84,12 @@ func isFinal(err error) bool {
 	return errors.As(err, &wish) && wish.outcome != retryAfter
 }
 
+// isWish reports whether a handler said what is to become of the event.
+func isWish(err error) bool {
+	var wish *outcomeError
+	return errors.As(err, &wish)
+}
+
 // expiry reads the CloudEvents expirytime extension.
 func expiry(e bus.Event) (time.Time, bool) {
 	v := bus.Extension(e, "expirytime")

@@ -3,6 +3,7 @@ package consumer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -59,6 +60,35 @@ func TestOutageAtEachLedgerCall(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A handler that returns bus.ErrUnavailable spends no attempt, unless it says
+// itself what is to become of the event.
+func TestOutageOfWhatTheHandlerNeeds(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	cfg := config()
+	cfg.Retry.MaxAttempts = 1
+	var runs tally
+	p := s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+		err := fmt.Errorf("read a document: %w", bus.ErrUnavailable)
+		switch {
+		case e.ID() == "wish":
+			return consumer.Step{}, consumer.RetryAfter(err, time.Millisecond)
+		case runs.add(e.ID()) > 2:
+			return consumer.Step{}, nil
+		}
+		return consumer.Step{}, err
+	}), nil)
+	s.publish(draft("o-1"))
+	unhealthy(t, p)
+	s.settled("payment")
+	bustest.Eventually(t, soon, p.Health)
+	if st := p.Stats(); st.Handled != 1 || st.Released != 2 || st.Parked != 0 {
+		t.Errorf("stats = %+v, want it handled after it was given back twice", st)
+	}
+	s.publish(draft("wish"))
+	bustest.Eventually(t, soon, func() bool { return p.Stats().Parked == 1 })
 }
 
 func TestFailedHeartbeatCancelsTheHandler(t *testing.T) {

@@ -77,6 +77,7 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 			return c.incomplete(durable, d, claim, err)
 		}
 		c.health.clear("publish")
+		c.health.clear("handler")
 		return c.ack(d, handledOr(skipped)) // 5. ack
 	}
 }
@@ -122,6 +123,9 @@ func (c *Consumer) fail(ctx context.Context, d *delivery, claim *dedup.Claim, er
 		return c.release(durable, d, claim, nil, Released, 0)
 	case errors.Is(err, ErrNoTimers):
 		return c.failClosed(durable, d, claim, "timers", err)
+	case errors.Is(err, bus.ErrUnavailable) && !isWish(err):
+		// An outage of what the handler stands on, too, is not the event's fault.
+		return c.failClosed(durable, d, claim, "handler", err)
 	}
 	attempt := c.attempt(claim, err)
 	v := decide(err, attempt.Number, c.cfg.Retry, draw(d.key, d.redrive.Replay, attempt.Number, c.cfg.Retry))

@@ -362,6 +362,33 @@ func TestOutage_SQL_database(t *testing.T) {
 	wantIdle(t, p)
 }
 
+// A handler that times out while it waits for its transaction spends no attempt.
+func TestOutage_SQL_locked(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.kind = sqlKind(t, engines["SQLite"], false)
+	l := s.open(s.bus).(*sqlLedger)
+	cfg := config()
+	cfg.HandlerTimeout, cfg.Retry.MaxAttempts = 200*time.Millisecond, 1
+	tx, err := l.db.BeginTx(t.Context(), nil) // the only one that writes
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := s.startWorking(cfg, func(_ context.Context, _ *sql.Tx, e bus.Event) (consumer.Step, error) { return pay(e), nil })
+	events := s.publishN(1)
+	bustest.Eventually(t, soon, func() bool { return p.Stats().Released >= 2 })
+	unhealthy(t, p)
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	s.settled("payment")
+	bustest.Eventually(t, soon, p.Health)
+	s.effects().wantOnce(t, events)
+	if st := p.Stats(); st.Handled != 1 || st.Retried+st.Parked > 0 {
+		t.Errorf("stats = %+v, want one handled and no attempt spent", st)
+	}
+}
+
 // The heartbeat renews a claim whose handler has its transaction open.
 func TestSQL_heartbeat(t *testing.T) {
 	t.Parallel()

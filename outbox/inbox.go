@@ -68,8 +68,9 @@ func (o *Outbox) Inbox() *Inbox {
 // handled again, and what it had committed itself would happen again. To undo
 // what was done, return an error.
 //
-// Errors match [ErrNoClaim], or [ErrDatabase] and then often the reason why
-// ctx has ended.
+// Errors match [ErrNoClaim], or [ErrDatabase] and [bus.ErrUnavailable], and then
+// often the reason why ctx has ended. A consumer whose handler returns the latter
+// waits for the database and spends no attempt.
 func (i *Inbox) Begin(ctx context.Context, c bus.Consumer, e bus.Event) (*sql.Tx, error) {
 	w := i.workOf(c, bus.EventKeyOf(e))
 	if w == nil {
@@ -133,7 +134,7 @@ func (w *work) begin(ctx context.Context) (*sql.Tx, error) {
 	}
 	t, err := w.inbox.begin(ctx)
 	if err != nil {
-		return nil, err
+		return nil, unavailable{err}
 	}
 	w.tx, w.spent = t, false
 	return t.Tx, nil

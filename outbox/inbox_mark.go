@@ -131,6 +131,12 @@ func conflict(key workKey) error {
 	return fmt.Errorf("outbox: mark of %s %s: %w", key.consumer, key.event, bus.ErrConflict)
 }
 
+// unavailable is an error that no event is to be blamed for.
+type unavailable struct{ error }
+
+func (u unavailable) Unwrap() error        { return u.error }
+func (u unavailable) Is(target error) bool { return target == bus.ErrUnavailable } //nolint:errorlint // it is the sentinel's own Is
+
 // fault gives a driver's error its sentinels.
 func fault(doing string, err error) error {
 	var state interface{ SQLState() string }

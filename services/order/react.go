@@ -11,9 +11,9 @@ import (
 	"github.com/farandole/farandole/services/events"
 )
 
-// lateRecord is how long an event about an unknown order waits for the next
-// attempt. It is no random delay, so that MaxAttempts times this is how late a
-// row may be: four seconds by default.
+// lateRecord is how long an event about an unknown order waits at least for the
+// next attempt, whatever its backoff draws: a row may be four seconds late by
+// default.
 const lateRecord = time.Second
 
 // deadlineTimer is the name of an order's timer.
