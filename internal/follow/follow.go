@@ -48,9 +48,15 @@ func (m Message) Event() (e bus.Event, problem string) {
 // ErrStop is returned by a visit function to end reading without an error.
 var ErrStop = errors.New("follow: stop")
 
-// idle is how long nothing may arrive before the server is asked whether there
-// is anything left: what was counted in the beginning may have been removed.
-const idle = 2 * time.Second
+const (
+	// idle is how long nothing may arrive before the server is asked whether there
+	// is anything left: what was counted in the beginning may have been removed.
+	idle = 5 * time.Second
+	// heartbeat is how often the server shows that the ordered consumer is there.
+	// The client misses it after two, within one wait of idle, and makes another:
+	// the server that had the consumer may be gone.
+	heartbeat = time.Second
+)
 
 // Read calls visit for each chosen message, oldest first, each once, on the
 // caller's goroutine. It returns nil after [ErrStop] or, with NoFollow, at the
@@ -82,7 +88,7 @@ func read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error)
 	if o.NoFollow && cons.CachedInfo().NumPending == 0 {
 		return nil
 	}
-	messages, err := cons.Messages()
+	messages, err := cons.Messages(jetstream.PullHeartbeat(heartbeat))
 	if err != nil {
 		return fmt.Errorf("follow: %w", err)
 	}
@@ -92,7 +98,7 @@ func read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error)
 		m, err := next(ctx, messages, o.NoFollow)
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 			info, err := cons.Info(ctx)
-			if errors.Is(err, jetstream.ErrConsumerNotFound) { // its server has gone; the client makes it anew
+			if errors.Is(err, jetstream.ErrConsumerNotFound) { // it will be missed
 				continue
 			}
 			if err != nil {

@@ -1,15 +1,18 @@
 package follow_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/internal/follow"
+	"github.com/farandole/farandole/internal/wiretap"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
@@ -103,5 +106,46 @@ func TestRead_returns_what_went_wrong(t *testing.T) {
 	}
 	if err := follow.Read(t.Context(), b, follow.Options{NoFollow: true}, nil); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("no stream: %v", err)
+	}
+}
+
+// A consumer whose server has gone, which says nothing any more, is made anew
+// where it was.
+func TestRead_survives_the_loss_of_its_consumer(t *testing.T) {
+	t.Parallel()
+	server := bustest.Server(t)
+	names := bus.Names{Prefix: bustest.Prefix()}
+	b := bustest.Provision(t, bustest.Connect(t, bus.Config{InProcess: server, Names: names}), bus.TopologyConfig{})
+	publish(t, b, "order.placed.v1", "a", "b", "c")
+	var mute atomic.Bool // from the first event on, until the consumer is gone
+	tap := wiretap.New(server, nil, func(frame []byte) wiretap.Verdict {
+		if fromConsumer := bytes.Contains(frame, []byte("NATS/1.0")); fromConsumer && mute.Load() {
+			return wiretap.Drop
+		}
+		if bytes.Contains(frame, []byte("ce-id: a")) {
+			mute.Store(true)
+		}
+		return wiretap.Pass
+	})
+	tapped := bustest.Connect(t, bus.Config{InProcess: tap, Names: names})
+	var ids []string
+	err := follow.Read(t.Context(), tapped, follow.Options{FromStart: true, NoFollow: true}, func(m follow.Message) error {
+		if ids = append(ids, m.Header.Get("ce-id")); len(ids) > 1 {
+			return nil
+		}
+		stream, err := b.JetStream().Stream(t.Context(), b.Names().EventsStream())
+		if err != nil {
+			return err
+		}
+		for name := range stream.ConsumerNames(t.Context()).Name() {
+			if err := stream.DeleteConsumer(t.Context(), name); err != nil {
+				return err
+			}
+		}
+		time.AfterFunc(100*time.Millisecond, func() { mute.Store(false) })
+		return nil
+	})
+	if err != nil || !slices.Equal(ids, []string{"a", "b", "c"}) {
+		t.Errorf("%v, %v", ids, err)
 	}
 }
