@@ -81,7 +81,7 @@ func TestDemoStorm(t *testing.T) {
 	t.Parallel()
 	seeds, orders := 2, 60
 	if long() {
-		seeds, orders = 20, 500
+		seeds, orders = 20, 200
 	}
 	for _, ledger := range []string{"kv", "stream"} {
 		for seed := range seeds {

@@ -21,7 +21,10 @@ func (t *tail) send(ctx context.Context, ids []int64) (left []int64, err error) 
 	t.turn.Lock()
 	defer t.turn.Unlock()
 	b := batch{claimed: time.Now()}
-	b.rows, err = t.relay.read(ctx, t.sql.fetch, ids, maxBytes)
+	list, err := json.Marshal(ids)
+	if err == nil {
+		b.rows, err = t.relay.read(ctx, t.sql.fetch, string(list), maxBytes)
+	}
 	if err == nil {
 		ids, left = fitting(ids, b.rows)
 		err = t.yield(ctx, ids, b.rows)
@@ -39,11 +42,7 @@ func (t *tail) send(ctx context.Context, ids []int64) (left []int64, err error) 
 
 // fitting parts ids behind the last of the rows if there was no room for more.
 func fitting(ids []int64, rows []row) (told, left []int64) {
-	size := 0
-	for _, r := range rows {
-		size += len(r.data)
-	}
-	if size < maxBytes {
+	if sizeOf(rows) < maxBytes {
 		return ids, nil
 	}
 	n := slices.Index(ids, rows[len(rows)-1].id) + 1

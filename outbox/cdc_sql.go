@@ -26,7 +26,7 @@ func tailStatementsOf(prefix string) tailStatements {
 	// primary key for each id, whatever Postgres thinks of the table's size.
 	const feeds = `status NOT IN ('PROCESSING', 'PUBLISHED', 'DEAD_LETTER') AND due_at IS NULL`
 	s := tailStatements{
-		claim: `SELECT id, size FROM {outbox}_claim($1, $2, {ms $3}, {ms $4})`,
+		claim: `SELECT id, message_id, subject, key, headers, data, attempts, story, {age} FROM {outbox}_claim($1, $2, {ms $3}, {ms $4})`,
 		fetch: `SELECT id, message_id, subject, key, headers, data, attempts, story, {age}
 			FROM (
 				SELECT o.*, told.n, sum(octet_length(o.data)) OVER (ORDER BY told.n) - octet_length(o.data) AS before
@@ -35,20 +35,20 @@ func tailStatementsOf(prefix string) tailStatements {
 					SELECT * FROM {outbox} AS o
 					WHERE o.id = CAST(told.id AS bigint) AND ` + feeds + ` AND NOT EXISTS (
 						SELECT FROM {outbox} AS h
-						WHERE h.key = o.key AND h.id < o.id AND h.status IN ('PENDING', 'PROCESSING') AND h.due_at IS NOT NULL
+						WHERE h.key = o.key AND h.id < o.id AND h.open AND h.due_at IS NOT NULL
 					)
 					OFFSET 0
 				) AS o
 			) AS fresh WHERE before < $2 ORDER BY n`,
-		yield: `UPDATE {outbox} SET due_at = {now} WHERE id IN {ids $1} AND ` + feeds,
+		yield: `UPDATE {outbox} SET due_at = {now} WHERE id {in $1} AND ` + feeds,
 		yieldAll: `WITH page AS (
-				SELECT id FROM {outbox} WHERE status = 'PENDING' AND due_at IS NULL AND id > $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
+				SELECT id FROM {outbox} WHERE open AND status = 'PENDING' AND due_at IS NULL AND id > $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
 			), yielded AS (
 				UPDATE {outbox} AS o SET due_at = {now} FROM page WHERE o.id = page.id
 			)
 			SELECT count(*), coalesce(max(id), 0) FROM page`,
 		lease: `UPDATE {outbox} SET status = 'PROCESSING', owner = $2, due_at = {now} + {ms $3}
-			WHERE id IN {ids $1} AND ` + feeds,
+			WHERE id {in $1} AND ` + feeds,
 	}
 	for _, p := range []*string{&s.claim, &s.fetch, &s.yield, &s.yieldAll, &s.lease} {
 		*p = render(Postgres, prefix, *p)

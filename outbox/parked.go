@@ -136,7 +136,7 @@ func (o *Outbox) parkedPage(ctx context.Context, f ParkedFilter) (page []Parked,
 	}
 	rows, err := o.db.QueryContext(ctx, o.render(`
 		SELECT id, message_id, subject, key, headers, data, story, {unix created_at} FROM {outbox}
-		WHERE status = 'DEAD_LETTER' AND `+where+` AND ($2 = '' OR key = $2) AND ($3 = '' OR message_id = $3)
+		WHERE {parked} AND `+where+` AND ($2 = '' OR key = $2) AND ($3 = '' OR message_id = $3)
 		ORDER BY id `+order+` LIMIT $4`), beyond, key, f.MessageID, parkedPage)
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func (o *Outbox) Redrive(ctx context.Context, ids ...int64) (int, error) {
 	// Due now, not NULL: a relay with a feed leaves young rows without a time to
 	// the feed, which tells of inserts only.
 	n, err := o.change(ctx, `UPDATE {outbox} SET status = 'PENDING', attempts = 0, due_at = {now}, owner = NULL
-		WHERE status = 'DEAD_LETTER' AND id IN {ids $1}`, ids)
+		WHERE status = 'DEAD_LETTER' AND id {in $1}`, ids)
 	if err != nil {
 		return 0, fmt.Errorf("%w: redrive: %w", ErrDatabase, err)
 	}
@@ -195,7 +195,7 @@ func (o *Outbox) Redrive(ctx context.Context, ids ...int64) (int, error) {
 // events will never be published. The outbox takes events of their ids again.
 // The error matches [ErrDatabase].
 func (o *Outbox) Discard(ctx context.Context, ids ...int64) (int, error) {
-	n, err := o.change(ctx, "DELETE FROM {outbox} WHERE status = 'DEAD_LETTER' AND id IN {ids $1}", ids)
+	n, err := o.change(ctx, "DELETE FROM {outbox} WHERE status = 'DEAD_LETTER' AND id {in $1}", ids)
 	if err != nil {
 		return 0, fmt.Errorf("%w: discard: %w", ErrDatabase, err)
 	}

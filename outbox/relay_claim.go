@@ -22,14 +22,19 @@ type batch struct {
 // claim leases rows and reads them; rows without a time only if they are so old.
 // full says that there may be more.
 func (r *Relay) claim(ctx context.Context, age time.Duration) (b batch, full bool, err error) {
-	leasing, cancel := context.WithTimeout(ctx, r.cfg.Lease) // later they are not worth having
+	leasing, cancel := lingering(ctx, r.cfg.Lease) // later they are not worth having
 	defer cancel()
 	b = batch{owner: rand.Text(), claimed: time.Now()}
-	ids, full, err := r.lease(leasing, b.owner, age)
-	if err == nil && len(ids) > 0 {
-		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Lease) // to give them back if ctx has ended
-		defer cancel()
-		b.rows, err = r.read(reading, r.outbox.sql.relay.fetch, ids, b.owner)
+	most := r.pace.size(r.cfg.Batch)
+	if r.outbox.cfg.Dialect == SQLite {
+		b.rows, full, err = r.claimListed(leasing, b.owner, most)
+	} else {
+		say, args := r.outbox.sql.relay.claim, []any{most, b.owner, r.cfg.Lease.Milliseconds()}
+		if age > 0 {
+			say, args = r.tail.sql.claim, append(args, age.Milliseconds())
+		}
+		b.rows, err = r.read(leasing, say, args...)
+		full = len(b.rows) == most || sizeOf(b.rows) >= maxBytes
 	}
 	if err != nil {
 		return batch{}, false, fmt.Errorf("%w: claim: %w", ErrDatabase, err)
@@ -37,31 +42,47 @@ func (r *Relay) claim(ctx context.Context, age time.Duration) (b batch, full boo
 	return b, full, nil
 }
 
-// lease returns ids of rows, some of which may not be the owner's.
-func (r *Relay) lease(ctx context.Context, owner string, age time.Duration) (ids []int64, full bool, err error) {
-	say, most, ms := r.outbox.sql.relay, r.pace.size(r.cfg.Batch), r.cfg.Lease.Milliseconds()
-	if r.outbox.cfg.Dialect == SQLite {
-		// To look first costs no lock, and what is large is written as few times as can be.
-		if ids, full, err = r.list(ctx, most, say.peek, most); err != nil || len(ids) == 0 {
-			return nil, false, err
+// lingering is a context with a timeout that lives on for a moment when ctx ends:
+// what has been leased is to be known, so that it can be given back.
+func lingering(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	const moment = 3 * time.Second
+	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-longer.Done():
+		case <-time.After(moment):
+			cancel()
 		}
-		list, err := json.Marshal(ids)
-		if err != nil {
-			return nil, false, err
-		}
-		_, err = r.outbox.db.ExecContext(ctx, say.claim, string(list), owner, ms)
-		return ids, full, err
+	})
+	return longer, func() {
+		stop()
+		cancel()
 	}
-	if age > 0 {
-		return r.list(ctx, most, r.tail.sql.claim, most, owner, ms, age.Milliseconds())
-	}
-	return r.list(ctx, most, say.claim, most, owner, ms)
 }
 
-// list reads ids and sizes, as far as there is memory for the rows but at least
-// one. full says that there may be more.
-func (r *Relay) list(ctx context.Context, most int, statement string, args ...any) (ids []int64, full bool, err error) {
-	found, err := r.outbox.db.QueryContext(ctx, statement, args...)
+// claimListed is SQLite's way: to look first costs no lock, and what is large is
+// written as few times as can be.
+func (r *Relay) claimListed(ctx context.Context, owner string, most int) (rows []row, full bool, err error) {
+	say := r.outbox.sql.relay
+	ids, full, err := r.list(ctx, most)
+	if err != nil || len(ids) == 0 {
+		return nil, false, err
+	}
+	list, err := json.Marshal(ids)
+	if err != nil {
+		return nil, false, err
+	}
+	if _, err = r.outbox.db.ExecContext(ctx, say.claim, string(list), owner, r.cfg.Lease.Milliseconds()); err != nil {
+		return nil, false, err
+	}
+	rows, err = r.read(ctx, say.fetch, string(list), owner)
+	return rows, full, err
+}
+
+// list returns ids of rows that can be claimed, as far as there is memory for
+// the rows but at least one. full says that there may be more.
+func (r *Relay) list(ctx context.Context, most int) (ids []int64, full bool, err error) {
+	found, err := r.outbox.db.QueryContext(ctx, r.outbox.sql.relay.peek, most)
 	if err != nil {
 		return nil, false, err
 	}
@@ -80,18 +101,13 @@ func (r *Relay) list(ctx context.Context, most int, statement string, args ...an
 	return ids, len(ids) == most, found.Err()
 }
 
-// read returns the rows that the statement finds for ids and arg.
-func (r *Relay) read(ctx context.Context, statement string, ids []int64, arg any) (rows []row, err error) {
-	list, err := json.Marshal(ids)
-	if err != nil {
-		return nil, err
-	}
-	found, err := r.outbox.db.QueryContext(ctx, statement, string(list), arg)
+// read returns the rows that a statement finds.
+func (r *Relay) read(ctx context.Context, statement string, args ...any) (rows []row, err error) {
+	found, err := r.outbox.db.QueryContext(ctx, statement, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, found.Close()) }()
-	rows = make([]row, 0, len(ids))
 	for found.Next() {
 		var r row
 		var age int64
@@ -102,4 +118,11 @@ func (r *Relay) read(ctx context.Context, statement string, ids []int64, arg any
 		rows = append(rows, r)
 	}
 	return rows, found.Err()
+}
+
+func sizeOf(rows []row) (bytes int) {
+	for _, r := range rows {
+		bytes += len(r.data)
+	}
+	return bytes
 }

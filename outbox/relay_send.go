@@ -30,10 +30,19 @@ type sender struct{ bus *bus.Bus }
 // After a row that failed the rest of its key is left unsent.
 func (s sender) send(sending, waiting context.Context, rows []row, tell func(result)) {
 	var work sync.WaitGroup
-	for _, chain := range chains(rows) {
-		work.Go(func() { s.follow(sending, waiting, chain, tell) })
+	defer work.Wait()
+	byKey := chains(rows)
+	alone := make([]*row, 0, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		switch chain := byKey[r.key]; {
+		case len(chain) == 1: // as most are; to wait for them needs no goroutine each
+			alone = append(alone, r)
+		case chain[0] == r:
+			work.Go(func() { s.follow(sending, waiting, chain, tell) })
+		}
 	}
-	work.Wait()
+	s.scatter(sending, waiting, alone, tell)
 }
 
 // chains are the rows of each key.
@@ -46,9 +55,30 @@ func chains(rows []row) map[string][]*row {
 	return byKey
 }
 
+// scatter publishes rows of different keys at once.
+func (s sender) scatter(sending, waiting context.Context, rows []*row, tell func(result)) {
+	flights := make([]*bus.Pending, len(rows))
+	for i, r := range rows {
+		var err error
+		if flights[i], err = s.start(sending, r); err != nil {
+			tell(result{r, err})
+		}
+	}
+	for i, r := range rows {
+		if p := flights[i]; p != nil {
+			_, err := p.Wait(waiting)
+			tell(result{r, err})
+		}
+	}
+}
+
+// follow publishes rows one after another.
 func (s sender) follow(sending, waiting context.Context, chain []*row, tell func(result)) {
 	for i, r := range chain {
-		err := s.publish(sending, waiting, r)
+		p, err := s.start(sending, r)
+		if err == nil {
+			_, err = p.Wait(waiting) // nil when a stream has stored it, now or before
+		}
 		tell(result{r, err})
 		if err != nil {
 			for _, left := range chain[i+1:] {
@@ -59,20 +89,14 @@ func (s sender) follow(sending, waiting context.Context, chain []*row, tell func
 	}
 }
 
-// publish returns nil when a stream has stored the row, now or before.
-func (s sender) publish(sending, waiting context.Context, r *row) error {
+func (s sender) start(sending context.Context, r *row) (*bus.Pending, error) {
 	m, err := r.message()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// A process that was stopped looks at the clock before its timers do.
 	if end, ok := sending.Deadline(); sending.Err() != nil || ok && !time.Now().Before(end) {
-		return errUnsent
+		return nil, errUnsent
 	}
-	p, err := s.bus.Send(sending, m)
-	if err != nil {
-		return err
-	}
-	_, err = p.Wait(waiting)
-	return err
+	return s.bus.Send(sending, m)
 }

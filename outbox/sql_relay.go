@@ -10,10 +10,9 @@ type relayStatements struct {
 	// peek, on SQLite, returns ids and sizes of up to $1 rows that can be claimed, in order.
 	peek string
 	// claim leases rows to owner $2 for $3 milliseconds: on SQLite those with the
-	// ids $1 that can be claimed still; on Postgres up to $1, whose ids and sizes
-	// it returns in order.
+	// ids $1 that can be claimed still; on Postgres up to $1, which it returns in order.
 	claim string
-	// fetch returns the rows with the ids $1 that owner $2 holds, in order.
+	// fetch, on SQLite, returns the rows with the ids $1 that owner $2 holds, in order.
 	fetch string
 	// mark sets the rows with the ids $1 that owner $2 holds to PUBLISHED. Owner
 	// '' holds the open rows that nobody does.
@@ -32,10 +31,8 @@ type relayStatements struct {
 
 func relayStatementsOf(d Dialect, prefix string) relayStatements {
 	s := relayStatements{
-		fetch: `SELECT id, message_id, subject, key, headers, data, CAST(attempts AS INTEGER), story, {age} FROM {outbox}
-			WHERE id IN {ids $1} AND owner = $2 ORDER BY id`,
 		mark: `UPDATE {outbox} SET status = 'PUBLISHED', published_at = {now}, due_at = NULL, owner = NULL
-			WHERE id IN {ids $1} AND coalesce(owner, '') = $2 AND status NOT IN ('PUBLISHED', 'DEAD_LETTER')`,
+			WHERE id {in $1} AND coalesce(owner, '') = $2 AND status NOT IN ('PUBLISHED', 'DEAD_LETTER')`,
 		look: `SELECT count(*), coalesce(max(id), 0),
 				count(CASE WHEN status = 'PUBLISHED' AND published_at >= {now} - {ms $3} THEN 1 END)
 			FROM (SELECT id, status, published_at FROM {outbox} WHERE id > $1 ORDER BY id LIMIT $2) AS w`,
@@ -53,7 +50,9 @@ func relayStatementsOf(d Dialect, prefix string) relayStatements {
 		s.peek = `SELECT o.id, length(o.data) FROM {outbox} AS o WHERE ` + free + ` ORDER BY o.id LIMIT $1`
 		// Which rows are free is asked of the table as it was before the statement.
 		s.claim = `UPDATE {outbox} SET status = 'PROCESSING', owner = $2, due_at = {now} + {ms $3}
-			WHERE id IN (SELECT o.id FROM {outbox} AS o WHERE o.id IN {ids $1} AND ` + free + `)`
+			WHERE id IN (SELECT o.id FROM {outbox} AS o WHERE o.id {in $1} AND ` + free + `)`
+		s.fetch = `SELECT id, message_id, subject, key, headers, data, CAST(attempts AS INTEGER), story, {age} FROM {outbox}
+			WHERE id {in $1} AND owner = $2 ORDER BY id`
 		s.give = `UPDATE {outbox} AS o SET status = given.status, owner = NULL, attempts = o.attempts + given.attempts,
 				due_at = CASE WHEN given.delay IS NOT NULL THEN {now} + given.delay END, story = coalesce(given.story, o.story)
 			FROM (
@@ -63,7 +62,7 @@ func relayStatementsOf(d Dialect, prefix string) relayStatements {
 			) AS given
 			WHERE o.id = given.id AND coalesce(o.owner, '') = $2 AND o.status NOT IN ('PUBLISHED', 'DEAD_LETTER')`
 	case Postgres:
-		s.claim = `SELECT id, size FROM {outbox}_claim($1, $2, {ms $3})`
+		s.claim = `SELECT id, message_id, subject, key, headers, data, attempts, story, {age} FROM {outbox}_claim($1, $2, {ms $3})`
 		s.give = `UPDATE {outbox} AS o SET status = given.status, owner = NULL, attempts = o.attempts + given.attempts,
 				due_at = {now} + given.delay * interval '1 ms', story = coalesce(given.story, o.story)
 			FROM json_to_recordset(CAST($1 AS json)) AS given (id bigint, status text, attempts integer, delay bigint, story text)

@@ -31,8 +31,8 @@ func (o *Outbox) Stats(ctx context.Context) (Stats, error) {
 func (o *Outbox) stats(ctx context.Context) (s Stats, err error) {
 	rows, err := o.db.QueryContext(ctx, o.render(`
 		SELECT status, count(*), count(CASE WHEN due_at > {now} THEN 1 END), {unix {now}} - {unix MIN(created_at)} FROM {outbox}
-		WHERE status IN ('PENDING', 'PROCESSING') GROUP BY status
-		UNION ALL SELECT 'DEAD_LETTER', count(*), 0, 0 FROM {outbox} WHERE status = 'DEAD_LETTER'`))
+		WHERE {open} GROUP BY status
+		UNION ALL SELECT 'DEAD_LETTER', count(*), 0, 0 FROM {outbox} WHERE {parked}`))
 	if err != nil {
 		return s, err
 	}

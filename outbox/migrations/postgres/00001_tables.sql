@@ -13,14 +13,20 @@ CREATE TABLE {prefix}outbox (
   story        text NOT NULL DEFAULT '[]',
   created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
   published_at timestamptz,
+  open         boolean NOT NULL GENERATED ALWAYS AS (status IN ('PENDING', 'PROCESSING')) STORED,
+  parked       boolean NOT NULL GENERATED ALWAYS AS (status = 'DEAD_LETTER') STORED,
   CHECK (due_at IS NULL OR status IN ('PENDING', 'PROCESSING'))
-);
+)
+-- A lease changes nothing that an index knows, and has room on its page: it is a
+-- heap-only update, three times as fast as one that writes to the indexes, and
+-- leaves nothing for VACUUM. What a published row leaves VACUUM takes early.
+WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 -- What is to be published, in order.
-CREATE INDEX {prefix}outbox_open ON {prefix}outbox (id) WHERE status IN ('PENDING', 'PROCESSING');
--- What later rows of its key wait for: a leased row, or one that waits for its next try.
-CREATE INDEX {prefix}outbox_held ON {prefix}outbox (key, id) WHERE due_at IS NOT NULL;
-CREATE INDEX {prefix}outbox_dead ON {prefix}outbox (id) WHERE status = 'DEAD_LETTER';
+CREATE INDEX {prefix}outbox_open ON {prefix}outbox (id) WHERE open;
+-- What later rows of its key may have to wait for.
+CREATE INDEX {prefix}outbox_keys ON {prefix}outbox (key, id) WHERE open;
+CREATE INDEX {prefix}outbox_dead ON {prefix}outbox (id) WHERE parked;
 
 -- Whoever inserts rows, in whatever language, wakes the relays with the commit.
 CREATE FUNCTION {prefix}outbox_wake() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -36,7 +42,10 @@ CREATE TRIGGER {prefix}outbox_wake AFTER INSERT ON {prefix}outbox
 -- claim can miss what the one before has leased. Rows that somebody else locks at
 -- this moment are passed over, and rows that have no time and are younger than age.
 CREATE FUNCTION {prefix}outbox_claim(most integer, claimer text, lease interval, age interval DEFAULT '0')
-RETURNS TABLE (id bigint, size integer) LANGUAGE plpgsql
+RETURNS TABLE (
+  id bigint, message_id text, subject text, key text, headers text, data bytea, attempts integer, story text,
+  created_at timestamptz
+) LANGUAGE plpgsql
 -- A table that fills and empties makes Postgres sort 100,000 rows for the first
 -- 500, or compare all with all. So the order is that of the index; and what has
 -- OFFSET 0 is asked for each row, of the index of held rows.
@@ -45,6 +54,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
   ids bigint[];
+  sizes bigint[];
   t timestamptz;
   held text[]; -- keys
   firsts bigint[];
@@ -54,20 +64,19 @@ BEGIN
   END IF;
   PERFORM pg_advisory_xact_lock(hashtextextended('{prefix}outbox_claim', '{prefix}outbox'::regclass::oid::bigint));
   t := clock_timestamp(); -- one time for all rows: none may fall due between two looks
-  ids := ARRAY(
-    SELECT o.id FROM {prefix}outbox o
-    WHERE o.status IN ('PENDING', 'PROCESSING') AND (o.due_at <= t OR o.due_at IS NULL AND (age = interval '0' OR o.created_at <= t - age))
+  SELECT array_agg(f.id), array_agg(f.size) INTO ids, sizes FROM (
+    SELECT o.id, octet_length(o.data) AS size FROM {prefix}outbox o
+    WHERE o.open AND (o.due_at <= t OR o.due_at IS NULL AND (age = interval '0' OR o.created_at <= t - age))
     AND NOT EXISTS (
       SELECT FROM {prefix}outbox h
-      WHERE h.key = o.key AND h.id < o.id AND h.due_at IS NOT NULL AND h.due_at > t OFFSET 0
+      WHERE h.key = o.key AND h.id < o.id AND h.open AND h.due_at > t OFFSET 0
     )
     ORDER BY o.id LIMIT most FOR UPDATE OF o SKIP LOCKED
-  );
+  ) f;
   -- No more than the relay has memory for.
   ids := ARRAY(
     SELECT s.id FROM (
-      SELECT o.id, sum(octet_length(o.data)) OVER (ORDER BY o.id) - octet_length(o.data) AS before
-      FROM {prefix}outbox o WHERE o.id = ANY (ids)
+      SELECT f.id, sum(f.size) OVER (ROWS UNBOUNDED PRECEDING) - f.size AS before FROM unnest(ids, sizes) f (id, size)
     ) s WHERE before < 4194304
   );
   UPDATE {prefix}outbox SET status = 'PROCESSING', owner = claimer, due_at = t + lease WHERE id = ANY (ids);
@@ -78,7 +87,7 @@ BEGIN
   CROSS JOIN LATERAL (
     SELECT min(h.id) AS first FROM (
       SELECT id FROM {prefix}outbox
-      WHERE key = mine.key AND id < mine.last AND due_at IS NOT NULL AND owner IS DISTINCT FROM claimer OFFSET 0
+      WHERE key = mine.key AND id < mine.last AND open AND due_at IS NOT NULL AND owner IS DISTINCT FROM claimer OFFSET 0
     ) h
   ) ahead WHERE ahead.first IS NOT NULL;
   IF held IS NOT NULL THEN
@@ -86,7 +95,8 @@ BEGIN
     FROM unnest(held, firsts) AS ahead (key, first)
     WHERE o.id = ANY (ids) AND o.key = ahead.key AND o.id > ahead.first;
   END IF;
-  RETURN QUERY SELECT o.id, octet_length(o.data) FROM {prefix}outbox o WHERE o.id = ANY (ids) AND o.owner = claimer ORDER BY o.id;
+  RETURN QUERY SELECT o.id, o.message_id, o.subject, o.key, o.headers, o.data, o.attempts, o.story, o.created_at
+    FROM {prefix}outbox o WHERE o.id = ANY (ids) AND o.owner = claimer ORDER BY o.id;
 END $$;
 
 CREATE TABLE {prefix}inbox (
