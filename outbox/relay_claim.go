@@ -82,7 +82,7 @@ func (r *Relay) claimListed(ctx context.Context, owner string, most int) (rows [
 // list returns ids of rows that can be claimed, as far as there is memory for
 // the rows but at least one. full says that there may be more.
 func (r *Relay) list(ctx context.Context, most int) (ids []int64, full bool, err error) {
-	found, err := r.outbox.db.QueryContext(ctx, r.outbox.sql.relay.peek, most)
+	found, err := r.outbox.db.QueryContext(ctx, r.outbox.sql.relay.peek, most, time.Now().UnixMilli()) // SQLite has no other clock
 	if err != nil {
 		return nil, false, err
 	}

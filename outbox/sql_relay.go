@@ -1,5 +1,7 @@
 package outbox
 
+import "strings"
+
 // relayStatements are what a relay says. Each is run by itself, outside of any
 // transaction: a relay that is stopped between two of them holds no lock.
 //
@@ -7,7 +9,8 @@ package outbox
 // that they do, Postgres would find the index of open rows suitable, and take it
 // for as small as when it last looked (ANALYZE).
 type relayStatements struct {
-	// peek, on SQLite, returns ids and sizes of up to $1 rows that can be claimed, in order.
+	// peek, on SQLite, returns ids and sizes of up to $1 rows that can be claimed
+	// at $2 (milliseconds since 1970), in order.
 	peek string
 	// claim leases rows to owner $2 for $3 milliseconds: on SQLite those with the
 	// ids $1 that can be claimed still; on Postgres up to $1, which it returns in order.
@@ -47,7 +50,9 @@ func relayStatementsOf(d Dialect, prefix string) relayStatements {
 				SELECT 1 FROM {outbox} AS h
 				WHERE h.key = o.key AND h.id < o.id AND h.due_at IS NOT NULL AND h.due_at > {now}
 			)`
-		s.peek = `SELECT o.id, length(o.data) FROM {outbox} AS o WHERE ` + free + ` ORDER BY o.id LIMIT $1`
+		// SQLite's now is another one for each row that it returns. A row that falls
+		// due meanwhile would not be seen, and no longer hold back those behind it.
+		s.peek = `SELECT o.id, length(o.data) FROM {outbox} AS o WHERE ` + strings.ReplaceAll(free, "{now}", "$2") + ` ORDER BY o.id LIMIT $1`
 		// Which rows are free is asked of the table as it was before the statement.
 		s.claim = `UPDATE {outbox} SET status = 'PROCESSING', owner = $2, due_at = {now} + {ms $3}
 			WHERE id IN (SELECT o.id FROM {outbox} AS o WHERE o.id {in $1} AND ` + free + `)`

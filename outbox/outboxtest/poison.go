@@ -109,6 +109,20 @@ func failingRow(r *rig) {
 	r.wantOrder(r.wantOnce(105))
 }
 
+// fallingDue has the first row of many keys fall due one after another, while a
+// relay looks again and again: the second ones never come first.
+func fallingDue(r *rig) {
+	const n = 400
+	r.add(r.events(2, keys("ord-", n)...)...)
+	r.exec("UPDATE outbox SET due_at = " + r.soon() + " WHERE id <= $1", n)
+	r.relay(outbox.RelayConfig{Batch: 1000})
+	bustest.Eventually(r, soon, func() bool {
+		r.outbox.Wake()
+		return r.number("SELECT count(*) FROM outbox WHERE status <> 'PUBLISHED'") == 0
+	})
+	r.wantOrder(r.wantOnce(2 * n))
+}
+
 // largeRows are more than a batch has memory for.
 func largeRows(r *rig) {
 	const n = 8

@@ -354,3 +354,11 @@ func (r *rig) past(seconds int) string {
 	}
 	return fmt.Sprintf("clock_timestamp() - interval '%d s'", seconds)
 }
+
+// soon is a time from now on, in SQL: half a millisecond later for each row.
+func (r *rig) soon() string {
+	if r.Dialect == outbox.SQLite {
+		return "CAST(unixepoch('subsec') * 1000 AS INTEGER) + id / 2"
+	}
+	return "clock_timestamp() + id * interval '0.5 ms'"
+}

@@ -47,6 +47,7 @@ func Run(t *testing.T, f Factory) {
 		"marks of a stale owner affect nothing":         {place{}, staleOwner},
 		"a relay is woken":                              {place{}, woken},
 		"a relay that ends gives back what it holds":    {place{}, ends},
+		"rows that fall due while a relay looks":        {place{}, fallingDue},
 		"rows larger than a batch has memory for":       {place{}, largeRows},
 	} {
 		t.Run(name, func(t *testing.T) {
