@@ -84,13 +84,16 @@ func TestDemoStorm(t *testing.T) {
 		seeds, orders = 20, 200
 	}
 	for _, ledger := range []string{"kv", "stream"} {
-		for seed := range seeds {
-			r := demo(t, orders, "--faults", "storm", "--seed", fmt.Sprint(seed+1), "--ledger", ledger)
-			if r.CrashesInjected == 0 || r.DuplicatesInjected == 0 || r.DeadLettered == 0 || r.Replayed == 0 {
-				t.Errorf("%s, seed %d: a storm without trouble: %+v", ledger, seed+1, r)
+		t.Run(ledger, func(t *testing.T) {
+			t.Parallel()
+			for seed := range seeds {
+				r := demo(t, orders, "--faults", "storm", "--seed", fmt.Sprint(seed+1), "--ledger", ledger)
+				if r.CrashesInjected == 0 || r.DuplicatesInjected == 0 || r.DeadLettered == 0 || r.Replayed == 0 {
+					t.Errorf("seed %d: a storm without trouble: %+v", seed+1, r)
+				}
+				t.Logf("seed %d: %d confirmed, %d cancelled, %d crashes, %d ms", seed+1, r.Confirmed, r.Cancelled, r.CrashesInjected, r.ElapsedMS)
 			}
-			t.Logf("%s, seed %d: %d confirmed, %d cancelled, %d crashes, %d ms", ledger, seed+1, r.Confirmed, r.Cancelled, r.CrashesInjected, r.ElapsedMS)
-		}
+		})
 	}
 }
 
