@@ -135,7 +135,7 @@ func conflict(key workKey) error {
 type unavailable struct{ error }
 
 func (u unavailable) Unwrap() error        { return u.error }
-func (u unavailable) Is(target error) bool { return target == bus.ErrUnavailable } //nolint:errorlint // it is the sentinel's own Is
+func (u unavailable) Is(target error) bool { return target == bus.ErrUnavailable }
 
 // fault gives a driver's error its sentinels.
 func fault(doing string, err error) error {

@@ -114,7 +114,7 @@ func failingRow(r *rig) {
 func fallingDue(r *rig) {
 	const n = 400
 	r.add(r.events(2, keys("ord-", n)...)...)
-	r.exec("UPDATE outbox SET due_at = " + r.soon() + " WHERE id <= $1", n)
+	r.exec("UPDATE outbox SET due_at = "+r.soon()+" WHERE id <= $1", n)
 	r.relay(outbox.RelayConfig{Batch: 1000})
 	bustest.Eventually(r, soon, func() bool {
 		r.outbox.Wake()
