@@ -55,226 +55,208 @@ func (s *system) timers() (n uint64) {
 
 func TestDeadlineCancelsAStuckOrder(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			p := s.start(timed())
-			unpaid, halfway := p.order("unpaid"), p.order("halfway")
-			s.publish(captured(halfway))
-			for _, id := range []string{unpaid, halfway} {
-				p.becomes(id, Cancelling)
-				s.settled()
-				s.one("order.deadline.v1", id)
-				s.one("order.cancel_requested.v1", id)
-				if o, err := p.record(id); err != nil || o.Reason != "deadline" {
-					t.Errorf("reason is %q (%v)", o.Reason, err)
-				}
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		p := s.start(timed())
+		unpaid, halfway := p.order("unpaid"), p.order("halfway")
+		s.publish(captured(halfway))
+		for _, id := range []string{unpaid, halfway} {
+			p.becomes(id, Cancelling)
+			s.settled()
+			s.one("order.deadline.v1", id)
+			s.one("order.cancel_requested.v1", id)
+			if o, err := p.record(id); err != nil || o.Reason != "deadline" {
+				t.Errorf("reason is %q (%v)", o.Reason, err)
 			}
-			due, asked := s.events("order.deadline.v1"), s.events("order.cancel_requested.v1")
-			causes := map[string]string{}
-			for _, e := range due {
-				causes[string(bus.PartitionKey(e))] = e.ID()
+		}
+		due, asked := s.events("order.deadline.v1"), s.events("order.cancel_requested.v1")
+		causes := map[string]string{}
+		for _, e := range due {
+			causes[string(bus.PartitionKey(e))] = e.ID()
+		}
+		for _, e := range asked {
+			c, err := events.OrderCancelRequested.Decode(e)
+			if err != nil || c.OrderID != string(bus.PartitionKey(e)) || c.Reason != "deadline" {
+				t.Errorf("asks to cancel %+v (%v)", c, err)
 			}
-			for _, e := range asked {
-				c, err := events.OrderCancelRequested.Decode(e)
-				if err != nil || c.OrderID != string(bus.PartitionKey(e)) || c.Reason != "deadline" {
-					t.Errorf("asks to cancel %+v (%v)", c, err)
-				}
-				if got := bus.Extension(e, bus.ExtCausation); got != causes[c.OrderID] {
-					t.Errorf("the cancelling is caused by %q, want the deadline %q", got, causes[c.OrderID])
-				}
+			if got := bus.Extension(e, bus.ExtCausation); got != causes[c.OrderID] {
+				t.Errorf("the cancelling is caused by %q, want the deadline %q", got, causes[c.OrderID])
 			}
-			// The customer has the same wish: it is on its way already.
-			if a := p.call(http.MethodPost, "/orders/"+unpaid+"/cancel", nil, ""); a.status != http.StatusAccepted {
-				t.Errorf("cancel: %d %s", a.status, a.body)
+		}
+		// The customer has the same wish: it is on its way already.
+		if a := p.call(http.MethodPost, "/orders/"+unpaid+"/cancel", nil, ""); a.status != http.StatusAccepted {
+			t.Errorf("cancel: %d %s", a.status, a.body)
+		}
+		// What was under way no longer counts, and the refund ends it.
+		s.publish(captured(unpaid), reserved(halfway), refunded(unpaid), refunded(halfway))
+		for _, id := range []string{unpaid, halfway} {
+			p.becomes(id, Cancelled)
+			s.settled()
+			s.one("order.cancel_requested.v1", id)
+			s.one("order.cancelled.v1", id)
+			s.none("order.confirmed.v1", id)
+			if v := parse[view](t, p.call(http.MethodGet, "/orders/"+id, nil, "").body); v.Reason != "deadline" {
+				t.Errorf("reason is %q", v.Reason)
 			}
-			// What was under way no longer counts, and the refund ends it.
-			s.publish(captured(unpaid), reserved(halfway), refunded(unpaid), refunded(halfway))
-			for _, id := range []string{unpaid, halfway} {
-				p.becomes(id, Cancelled)
-				s.settled()
-				s.one("order.cancel_requested.v1", id)
-				s.one("order.cancelled.v1", id)
-				s.none("order.confirmed.v1", id)
-				if v := parse[view](t, p.call(http.MethodGet, "/orders/"+id, nil, "").body); v.Reason != "deadline" {
-					t.Errorf("reason is %q", v.Reason)
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 func TestEndOfAnOrderEndsItsDeadline(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			p := s.start(config()) // 15 minutes
-			good, poor, open := p.order("good"), p.order("poor"), p.order("open")
-			s.settled()
-			if n := s.timers(); n != 3 {
-				t.Fatalf("%d timers are set, want 3", n)
-			}
-			s.publish(captured(good), reserved(good), declined(poor), captured(open))
-			p.becomes(good, Confirmed)
-			p.becomes(poor, Cancelled)
-			s.settled()
-			if n := s.timers(); n != 1 {
-				t.Errorf("%d timers are left, want that of the open order", n)
-			}
-			s.none("order.deadline.v1", good)
-		})
-	}
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		p := s.start(config()) // 15 minutes
+		good, poor, open := p.order("good"), p.order("poor"), p.order("open")
+		s.settled()
+		if n := s.timers(); n != 3 {
+			t.Fatalf("%d timers are set, want 3", n)
+		}
+		s.publish(captured(good), reserved(good), declined(poor), captured(open))
+		p.becomes(good, Confirmed)
+		p.becomes(poor, Cancelled)
+		s.settled()
+		if n := s.timers(); n != 1 {
+			t.Errorf("%d timers are left, want that of the open order", n)
+		}
+		s.none("order.deadline.v1", good)
+	})
 }
 
 // TestB84_timeout_at_the_same_moment: many reasons to undo an order, of which
 // one is its deadline, all at the same moment and at two replicas.
 func TestB84_timeout_at_the_same_moment(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			ps := []*process{s.start(timed()), s.start(timed())}
-			const orders = 20
-			done := make(chan error, orders)
-			for i := range orders {
-				id := ps[i%2].order(fmt.Sprint(i))
-				go func() {
-					o, err := ps[i%2].record(id)
-					for range 3 {
-						err = errors.Join(err, s.send(deadlineOf(id, o.Instance)))
-					}
-					_, cancelErr := ps[1-i%2].do(http.MethodPost, "/orders/"+id+"/cancel", nil, "")
-					done <- errors.Join(err, cancelErr)
-				}()
-			}
-			for range orders {
-				if err := <-done; err != nil {
-					t.Fatal(err)
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		ps := []*process{s.start(timed()), s.start(timed())}
+		const orders = 20
+		done := make(chan error, orders)
+		for i := range orders {
+			id := ps[i%2].order(fmt.Sprint(i))
+			go func() {
+				o, err := ps[i%2].record(id)
+				for range 3 {
+					err = errors.Join(err, s.send(deadlineOf(id, o.Instance)))
 				}
+				_, cancelErr := ps[1-i%2].do(http.MethodPost, "/orders/"+id+"/cancel", nil, "")
+				done <- errors.Join(err, cancelErr)
+			}()
+		}
+		for range orders {
+			if err := <-done; err != nil {
+				t.Fatal(err)
 			}
-			for i := range orders {
-				ps[0].becomes(idOf(fmt.Sprint(i)), Cancelling)
+		}
+		for i := range orders {
+			ps[0].becomes(idOf(fmt.Sprint(i)), Cancelling)
+		}
+		s.settled()
+		asked := s.stored("order.cancel_requested.v1")
+		for i := range orders {
+			if ids := asked[idOf(fmt.Sprint(i))]; len(ids) != 1 {
+				t.Errorf("order %d: asked to cancel %d times: %v", i, len(ids), ids)
 			}
-			s.settled()
-			asked := s.stored("order.cancel_requested.v1")
-			for i := range orders {
-				if ids := asked[idOf(fmt.Sprint(i))]; len(ids) != 1 {
-					t.Errorf("order %d: asked to cancel %d times: %v", i, len(ids), ids)
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 // TestB92_stale_deadline_of_a_reused_id: it changes neither an order that has
 // ended, nor a new one that has its id, and makes none.
 func TestB92_stale_deadline_of_a_reused_id(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			p := s.start(config())
-			ended, gone, again := p.order("ended"), p.order("gone"), p.order("again")
-			s.publish(captured(ended), reserved(ended))
-			p.becomes(ended, Confirmed)
-			s.settled()
-			var stale []bus.Draft
-			for _, id := range []string{ended, gone, again} {
-				old, err := p.record(id)
-				if err != nil {
-					t.Fatal(err)
-				}
-				stale = append(stale, deadlineOf(id, old.Instance))
-				if id != ended {
-					s.remove(id)
-				}
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		p := s.start(config())
+		ended, gone, again := p.order("ended"), p.order("gone"), p.order("again")
+		s.publish(captured(ended), reserved(ended))
+		p.becomes(ended, Confirmed)
+		s.settled()
+		var stale []bus.Draft
+		for _, id := range []string{ended, gone, again} {
+			old, err := p.record(id)
+			if err != nil {
+				t.Fatal(err)
 			}
-			p.order("again")
-			skipped := p.Stats().Skipped
-			s.publish(stale...)
-			bustest.Eventually(t, soon, func() bool { return p.Stats().Skipped == skipped+3 })
-			s.settled()
-			p.becomes(ended, Confirmed)
-			p.becomes(gone, "")
-			p.becomes(again, Placed)
-			for _, id := range []string{ended, gone, again} {
-				s.none("order.cancel_requested.v1", id)
+			stale = append(stale, deadlineOf(id, old.Instance))
+			if id != ended {
+				s.remove(id)
 			}
-			if ids := s.emitted("order.placed.v1", again); len(ids) != 2 || ids[0] == ids[1] {
-				t.Errorf("the new instance was announced as %v, want a second identity", ids)
-			}
-			if n := s.timers(); n != 2 {
-				t.Errorf("%d timers wait, want those of the new instance and the order that is gone", n)
-			}
-			if st := p.Stats(); st.Parked != 0 || st.Retried != 0 {
-				t.Errorf("stats %+v, want a stale deadline neither parked nor retried", st)
-			}
-		})
-	}
+		}
+		p.order("again")
+		skipped := p.Stats().Skipped
+		s.publish(stale...)
+		bustest.Eventually(t, soon, func() bool { return p.Stats().Skipped == skipped+3 })
+		s.settled()
+		p.becomes(ended, Confirmed)
+		p.becomes(gone, "")
+		p.becomes(again, Placed)
+		for _, id := range []string{ended, gone, again} {
+			s.none("order.cancel_requested.v1", id)
+		}
+		if ids := s.emitted("order.placed.v1", again); len(ids) != 2 || ids[0] == ids[1] {
+			t.Errorf("the new instance was announced as %v, want a second identity", ids)
+		}
+		if n := s.timers(); n != 2 {
+			t.Errorf("%d timers wait, want those of the new instance and the order that is gone", n)
+		}
+		if st := p.Stats(); st.Parked != 0 || st.Retried != 0 {
+			t.Errorf("stats %+v, want a stale deadline neither parked nor retried", st)
+		}
+	})
 }
 
 // TestB86_second_start_does_not_move_the_deadline: nor does somebody else's.
 func TestB86_second_start_does_not_move_the_deadline(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			p := s.start(config())
-			id := p.order("k")
-			s.settled()
-			subject := s.bus.Names().TimerSubject(Name, "deadline", bus.Key(id))
-			stream, err := s.bus.JetStream().Stream(t.Context(), s.bus.Names().EventsStream())
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		p := s.start(config())
+		id := p.order("k")
+		s.settled()
+		subject := s.bus.Names().TimerSubject(Name, "deadline", bus.Key(id))
+		stream, err := s.bus.JetStream().Stream(t.Context(), s.bus.Names().EventsStream())
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := stream.GetLastMsgForSubject(t.Context(), subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, from := range []string{source, "/mallory"} {
+			e, err := events.OrderPlaced.New(bus.Key(id), events.Placed{OrderID: id}).Seal(bus.Identity{ID: "second", Source: from})
+			if err == nil {
+				_, err = s.bus.Publish(t.Context(), e)
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			before, err := stream.GetLastMsgForSubject(t.Context(), subject)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, from := range []string{source, "/mallory"} {
-				e, err := events.OrderPlaced.New(bus.Key(id), events.Placed{OrderID: id}).Seal(bus.Identity{ID: "second", Source: from})
-				if err == nil {
-					_, err = s.bus.Publish(t.Context(), e)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
-			bustest.Eventually(t, soon, func() bool { return p.Stats().Skipped == 2 })
-			if after, err := stream.GetLastMsgForSubject(t.Context(), subject); err != nil || after.Sequence != before.Sequence {
-				t.Errorf("the timer was set again (%v)", err)
-			}
-		})
-	}
+		}
+		bustest.Eventually(t, soon, func() bool { return p.Stats().Skipped == 2 })
+		if after, err := stream.GetLastMsgForSubject(t.Context(), subject); err != nil || after.Sequence != before.Sequence {
+			t.Errorf("the timer was set again (%v)", err)
+		}
+	})
 }
 
 // The step of a deadline is rolled back after the handler has written, and done
 // once when it can be.
 func TestB87_deadline_reruns_after_its_write(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			p := s.start(timed())
-			heal := s.refuse("cancel_requested")
-			id := p.order("k")
-			bustest.Eventually(t, soon, func() bool { return p.Stats().Released > 0 })
-			p.becomes(id, Placed)
-			heal()
-			p.becomes(id, Cancelling)
-			s.one("order.cancel_requested.v1", id)
-			if st := p.Stats(); st.Retried+st.Parked > 0 {
-				t.Errorf("stats %+v, want no attempt spent", st)
-			}
-		})
-	}
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		p := s.start(timed())
+		heal := s.refuse("cancel_requested")
+		id := p.order("k")
+		bustest.Eventually(t, soon, func() bool { return p.Stats().Released > 0 })
+		p.becomes(id, Placed)
+		heal()
+		p.becomes(id, Cancelling)
+		s.one("order.cancel_requested.v1", id)
+		if st := p.Stats(); st.Retried+st.Parked > 0 {
+			t.Errorf("stats %+v, want no attempt spent", st)
+		}
+	})
 }
 
 func TestDeadlineIsValidated(t *testing.T) {

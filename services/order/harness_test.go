@@ -46,6 +46,17 @@ var databases = map[string]func(tb testing.TB) (target string){
 	"Postgres": pgtest.Database,
 }
 
+// eachDatabase runs a test on a system with each of them.
+func eachDatabase(t *testing.T, test func(t *testing.T, s *system)) {
+	t.Helper()
+	for name, database := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newSystem(t, bustest.Server(t), database(t)))
+		})
+	}
+}
+
 func newSystem(tb testing.TB, server *bustest.TestServer, target string) *system {
 	tb.Helper()
 	b := bustest.Connect(tb, bus.Config{InProcess: server, Names: bus.Names{Prefix: bustest.Prefix()}})

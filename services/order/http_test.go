@@ -16,70 +16,64 @@ import (
 
 func TestPlaceOrder(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			p := s.start(config())
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		p := s.start(config())
 
-			body := `{"customer_id":"alice","currency":"EUR","items":[{"sku":"widget","quantity":2},{"sku":"anvil","quantity":1}]}`
-			first := p.call(http.MethodPost, "/orders", key("k-1"), body)
-			got := parse[accepted](t, first.body)
-			if first.status != http.StatusAccepted || got.OrderID != idOf("k-1") || got.Status != Placed {
-				t.Fatalf("POST: %d %s", first.status, first.body)
-			}
-			if l := first.header.Get("Location"); l != "/orders/"+got.OrderID {
-				t.Errorf("Location is %q", l)
-			}
-			s.one("order.placed.v1", got.OrderID)
+		body := `{"customer_id":"alice","currency":"EUR","items":[{"sku":"widget","quantity":2},{"sku":"anvil","quantity":1}]}`
+		first := p.call(http.MethodPost, "/orders", key("k-1"), body)
+		got := parse[accepted](t, first.body)
+		if first.status != http.StatusAccepted || got.OrderID != idOf("k-1") || got.Status != Placed {
+			t.Fatalf("POST: %d %s", first.status, first.body)
+		}
+		if l := first.header.Get("Location"); l != "/orders/"+got.OrderID {
+			t.Errorf("Location is %q", l)
+		}
+		s.one("order.placed.v1", got.OrderID)
 
-			a := p.call(http.MethodGet, first.header.Get("Location"), nil, "")
-			v := parse[view](t, a.body)
-			if a.status != http.StatusOK || v.Total != 2*2500+125000 || v.Currency != "EUR" || v.CustomerID != "alice" || len(v.Items) != 2 {
-				t.Errorf("GET: %d %s", a.status, a.body)
-			}
-			if strings.Contains(a.body, "reason") || strings.Contains(a.body, "steps") {
-				t.Errorf("GET shows too much: %s", a.body)
-			}
+		a := p.call(http.MethodGet, first.header.Get("Location"), nil, "")
+		v := parse[view](t, a.body)
+		if a.status != http.StatusOK || v.Total != 2*2500+125000 || v.Currency != "EUR" || v.CustomerID != "alice" || len(v.Items) != 2 {
+			t.Errorf("GET: %d %s", a.status, a.body)
+		}
+		if strings.Contains(a.body, "reason") || strings.Contains(a.body, "steps") {
+			t.Errorf("GET shows too much: %s", a.body)
+		}
 
-			same := `{ "items":[{"quantity":2,"sku":"widget"},{"sku":"\u0061nvil","quantity":1}], "currency":"EUR","customer_id":"alice"}`
-			if a := p.call(http.MethodPost, "/orders", key("k-1"), same); a.status != first.status || a.body != first.body ||
-				a.header.Get("Location") != first.header.Get("Location") {
-				t.Errorf("the same request again: %d %s", a.status, a.body)
-			}
-			a = p.call(http.MethodPost, "/orders", key("k-1"), twoWidgets)
-			isProblem(t, "another request with the key", a, http.StatusUnprocessableEntity)
-			if kind := parse[problem](t, a.body).Type; kind != "urn:farandole:problem:idempotency-key-reused" {
-				t.Errorf("another request with the key: type %q", kind)
-			}
-			s.one("order.placed.v1", got.OrderID)
-		})
-	}
+		same := `{ "items":[{"quantity":2,"sku":"widget"},{"sku":"\u0061nvil","quantity":1}], "currency":"EUR","customer_id":"alice"}`
+		if a := p.call(http.MethodPost, "/orders", key("k-1"), same); a.status != first.status || a.body != first.body ||
+			a.header.Get("Location") != first.header.Get("Location") {
+			t.Errorf("the same request again: %d %s", a.status, a.body)
+		}
+		a = p.call(http.MethodPost, "/orders", key("k-1"), twoWidgets)
+		isProblem(t, "another request with the key", a, http.StatusUnprocessableEntity)
+		if kind := parse[problem](t, a.body).Type; kind != "urn:farandole:problem:idempotency-key-reused" {
+			t.Errorf("another request with the key: type %q", kind)
+		}
+		s.one("order.placed.v1", got.OrderID)
+	})
 }
 
 func TestPlaceOrderConcurrently(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			ps := []*process{s.start(config()), s.start(config())}
-			const n = 20
-			answers := make([]answer, n)
-			errs := make([]error, n)
-			var wg sync.WaitGroup
-			for i := range n {
-				wg.Go(func() { answers[i], errs[i] = ps[i%2].insist(http.MethodPost, "/orders", key("k"), twoWidgets) })
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		ps := []*process{s.start(config()), s.start(config())}
+		const n = 20
+		answers := make([]answer, n)
+		errs := make([]error, n)
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() { answers[i], errs[i] = ps[i%2].insist(http.MethodPost, "/orders", key("k"), twoWidgets) })
+		}
+		wg.Wait()
+		for i, a := range answers {
+			if errs[i] != nil || a.status != http.StatusAccepted || a.body != answers[0].body {
+				t.Fatalf("%v %d %s", errs[i], a.status, a.body)
 			}
-			wg.Wait()
-			for i, a := range answers {
-				if errs[i] != nil || a.status != http.StatusAccepted || a.body != answers[0].body {
-					t.Fatalf("%v %d %s", errs[i], a.status, a.body)
-				}
-			}
-			s.one("order.placed.v1", idOf("k"))
-		})
-	}
+		}
+		s.one("order.placed.v1", idOf("k"))
+	})
 }
 
 func TestPlaceOrderRefuses(t *testing.T) {
@@ -154,95 +148,86 @@ func isProblem(tb testing.TB, name string, a answer, status int) {
 
 func TestOtherRequests(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			p := s.start(config())
-			isProblem(t, "unknown order", p.call(http.MethodGet, "/orders/ord-x", nil, ""), http.StatusNotFound)
-			isProblem(t, "an id with NUL", p.call(http.MethodGet, "/orders/ord-%00", nil, ""), http.StatusNotFound)
-			isProblem(t, "an id that is no text", p.call(http.MethodGet, "/orders/ord-%FF", nil, ""), http.StatusNotFound)
-			isProblem(t, "cancel unknown", p.call(http.MethodPost, "/orders/ord-x/cancel", nil, ""), http.StatusNotFound)
-			isProblem(t, "unknown path", p.call(http.MethodGet, "/nowhere", nil, ""), http.StatusNotFound)
-			wrong := p.call(http.MethodDelete, "/orders/ord-x", nil, "")
-			isProblem(t, "wrong method", wrong, http.StatusMethodNotAllowed)
-			if allow := wrong.header.Get("Allow"); allow != "GET, HEAD" {
-				t.Errorf("Allow is %q", allow)
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		p := s.start(config())
+		isProblem(t, "unknown order", p.call(http.MethodGet, "/orders/ord-x", nil, ""), http.StatusNotFound)
+		isProblem(t, "an id with NUL", p.call(http.MethodGet, "/orders/ord-%00", nil, ""), http.StatusNotFound)
+		isProblem(t, "an id that is no text", p.call(http.MethodGet, "/orders/ord-%FF", nil, ""), http.StatusNotFound)
+		isProblem(t, "cancel unknown", p.call(http.MethodPost, "/orders/ord-x/cancel", nil, ""), http.StatusNotFound)
+		isProblem(t, "unknown path", p.call(http.MethodGet, "/nowhere", nil, ""), http.StatusNotFound)
+		wrong := p.call(http.MethodDelete, "/orders/ord-x", nil, "")
+		isProblem(t, "wrong method", wrong, http.StatusMethodNotAllowed)
+		if allow := wrong.header.Get("Allow"); allow != "GET, HEAD" {
+			t.Errorf("Allow is %q", allow)
+		}
+		for _, path := range []string{"/healthz", "/readyz"} {
+			if a := p.call(http.MethodGet, path, nil, ""); a.status != http.StatusOK {
+				t.Errorf("%s: %d %s", path, a.status, a.body)
 			}
-			for _, path := range []string{"/healthz", "/readyz"} {
-				if a := p.call(http.MethodGet, path, nil, ""); a.status != http.StatusOK {
-					t.Errorf("%s: %d %s", path, a.status, a.body)
-				}
-			}
-			if a := p.call(http.MethodGet, "/metrics", nil, ""); a.status != http.StatusOK || !strings.Contains(a.body, `farandole_healthy{consumer="order"} 1`) {
-				t.Errorf("/metrics: %d %s", a.status, a.body)
-			}
-		})
-	}
+		}
+		if a := p.call(http.MethodGet, "/metrics", nil, ""); a.status != http.StatusOK || !strings.Contains(a.body, `farandole_healthy{consumer="order"} 1`) {
+			t.Errorf("/metrics: %d %s", a.status, a.body)
+		}
+	})
 }
 
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			p := s.start(config())
-			id := p.order("k")
-			for range 2 {
-				a := p.call(http.MethodPost, "/orders/"+id+"/cancel", nil, "")
-				if got := parse[accepted](t, a.body); a.status != http.StatusAccepted || got.OrderID != id || got.Status != Cancelling {
-					t.Fatalf("cancel: %d %s", a.status, a.body)
-				}
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		p := s.start(config())
+		id := p.order("k")
+		for range 2 {
+			a := p.call(http.MethodPost, "/orders/"+id+"/cancel", nil, "")
+			if got := parse[accepted](t, a.body); a.status != http.StatusAccepted || got.OrderID != id || got.Status != Cancelling {
+				t.Fatalf("cancel: %d %s", a.status, a.body)
 			}
-			s.one("order.cancel_requested.v1", id)
+		}
+		s.one("order.cancel_requested.v1", id)
 
-			// What was under way is no longer confirmed.
-			s.publish(captured(id), reserved(id), refunded(id))
-			p.becomes(id, Cancelled)
-			s.settled()
-			s.one("order.cancelled.v1", id)
-			s.none("order.confirmed.v1", id)
-			if v := parse[view](t, p.call(http.MethodGet, "/orders/"+id, nil, "").body); v.Reason != "cancelled by customer" {
-				t.Errorf("reason is %q", v.Reason)
-			}
-			isProblem(t, "cancel cancelled", p.call(http.MethodPost, "/orders/"+id+"/cancel", nil, ""), http.StatusConflict)
-			if a := p.call(http.MethodPost, "/orders", key("k"), twoWidgets); parse[accepted](t, a.body).Status != Placed {
-				t.Errorf("the answer to the first request has changed: %s", a.body)
-			}
+		// What was under way is no longer confirmed.
+		s.publish(captured(id), reserved(id), refunded(id))
+		p.becomes(id, Cancelled)
+		s.settled()
+		s.one("order.cancelled.v1", id)
+		s.none("order.confirmed.v1", id)
+		if v := parse[view](t, p.call(http.MethodGet, "/orders/"+id, nil, "").body); v.Reason != "cancelled by customer" {
+			t.Errorf("reason is %q", v.Reason)
+		}
+		isProblem(t, "cancel cancelled", p.call(http.MethodPost, "/orders/"+id+"/cancel", nil, ""), http.StatusConflict)
+		if a := p.call(http.MethodPost, "/orders", key("k"), twoWidgets); parse[accepted](t, a.body).Status != Placed {
+			t.Errorf("the answer to the first request has changed: %s", a.body)
+		}
 
-			id = p.order("k-2")
-			s.publish(reserved(id))
-			p.becomes(id, Confirmed)
-			isProblem(t, "cancel confirmed", p.call(http.MethodPost, "/orders/"+id+"/cancel", nil, ""), http.StatusConflict)
-			s.none("order.cancel_requested.v1", id)
-		})
-	}
+		id = p.order("k-2")
+		s.publish(reserved(id))
+		p.becomes(id, Confirmed)
+		isProblem(t, "cancel confirmed", p.call(http.MethodPost, "/orders/"+id+"/cancel", nil, ""), http.StatusConflict)
+		s.none("order.cancel_requested.v1", id)
+	})
 }
 
 func TestNotReadyBeforeRun(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			svc, err := New(s.bus, s.db, config())
-			if err != nil {
-				t.Fatal(err)
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		svc, err := New(s.bus, s.db, config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &process{Service: svc, s: s, url: serve(t, svc)}
+		for _, path := range []string{"/readyz", "/orders/ord-x"} {
+			a := p.call(http.MethodGet, path, nil, "")
+			isProblem(t, path, a, http.StatusServiceUnavailable)
+			if a.header.Get("Retry-After") == "" {
+				t.Errorf("%s: no Retry-After", path)
 			}
-			p := &process{Service: svc, s: s, url: serve(t, svc)}
-			for _, path := range []string{"/readyz", "/orders/ord-x"} {
-				a := p.call(http.MethodGet, path, nil, "")
-				isProblem(t, path, a, http.StatusServiceUnavailable)
-				if a.header.Get("Retry-After") == "" {
-					t.Errorf("%s: no Retry-After", path)
-				}
-			}
-			if a := p.call(http.MethodGet, "/healthz", nil, ""); a.status != http.StatusOK {
-				t.Errorf("/healthz: %d", a.status)
-			}
-		})
-	}
+		}
+		if a := p.call(http.MethodGet, "/healthz", nil, ""); a.status != http.StatusOK {
+			t.Errorf("/healthz: %d", a.status)
+		}
+	})
 }
 
 func TestRegistry(t *testing.T) {

@@ -16,35 +16,32 @@ import (
 // to apply to and makes nothing of it; nor does it touch the other orders.
 func TestB92_stale_event_makes_no_order(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			cfg := config()
-			cfg.Consumer.Retry.MaxAttempts = 1
-			p := s.start(cfg)
-			gone, other := p.order("gone"), p.order("other")
-			s.publish(declined(gone))
-			p.becomes(gone, Cancelled)
-			s.remove(gone)
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		cfg := config()
+		cfg.Consumer.Retry.MaxAttempts = 1
+		p := s.start(cfg)
+		gone, other := p.order("gone"), p.order("other")
+		s.publish(declined(gone))
+		p.becomes(gone, Cancelled)
+		s.remove(gone)
 
-			s.publish(captured(gone), reserved(gone), refunded(gone))
-			bustest.Eventually(t, soon, func() bool { return p.Stats().Parked == 3 })
-			p.becomes(gone, "")
-			p.becomes(other, Placed)
-			s.one("order.cancelled.v1", gone)
-			s.none("order.confirmed.v1", gone)
-			isProblem(t, "gone", p.call(http.MethodGet, "/orders/"+gone, nil, ""), http.StatusNotFound)
+		s.publish(captured(gone), reserved(gone), refunded(gone))
+		bustest.Eventually(t, soon, func() bool { return p.Stats().Parked == 3 })
+		p.becomes(gone, "")
+		p.becomes(other, Placed)
+		s.one("order.cancelled.v1", gone)
+		s.none("order.confirmed.v1", gone)
+		isProblem(t, "gone", p.call(http.MethodGet, "/orders/"+gone, nil, ""), http.StatusNotFound)
 
-			// The customer may use the key again: that is an order of its own, which
-			// what has been parked does not touch.
-			if again := p.order("gone"); again != gone {
-				t.Fatalf("placed %s, want %s", again, gone)
-			}
-			s.settled()
-			p.becomes(gone, Placed)
-		})
-	}
+		// The customer may use the key again: that is an order of its own, which
+		// what has been parked does not touch.
+		if again := p.order("gone"); again != gone {
+			t.Fatalf("placed %s, want %s", again, gone)
+		}
+		s.settled()
+		p.becomes(gone, Placed)
+	})
 }
 
 // What was committed is published by the next process, whatever has kept the
@@ -76,30 +73,27 @@ func TestCommittedIsPublishedAfterARestart(t *testing.T) {
 // What could not be committed as a whole is not there, and nobody hears of it.
 func TestRolledBackIsNeverHeardOf(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			p := s.start(config())
-			open := p.order("open")
-			s.settled()
-			heal := s.refuse("events.order.")
-			isProblem(t, "place", p.call(http.MethodPost, "/orders", key("k"), twoWidgets), http.StatusServiceUnavailable)
-			isProblem(t, "cancel", p.call(http.MethodPost, "/orders/"+open+"/cancel", nil, ""), http.StatusServiceUnavailable)
-			heal()
-			isProblem(t, "get", p.call(http.MethodGet, "/orders/"+idOf("k"), nil, ""), http.StatusNotFound)
-			p.becomes(open, Placed)
-			s.none("order.placed.v1", idOf("k"))
-			s.none("order.cancel_requested.v1", open)
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		p := s.start(config())
+		open := p.order("open")
+		s.settled()
+		heal := s.refuse("events.order.")
+		isProblem(t, "place", p.call(http.MethodPost, "/orders", key("k"), twoWidgets), http.StatusServiceUnavailable)
+		isProblem(t, "cancel", p.call(http.MethodPost, "/orders/"+open+"/cancel", nil, ""), http.StatusServiceUnavailable)
+		heal()
+		isProblem(t, "get", p.call(http.MethodGet, "/orders/"+idOf("k"), nil, ""), http.StatusNotFound)
+		p.becomes(open, Placed)
+		s.none("order.placed.v1", idOf("k"))
+		s.none("order.cancel_requested.v1", open)
 
-			// The customers ask again.
-			s.one("order.placed.v1", p.order("k"))
-			if a := p.call(http.MethodPost, "/orders/"+open+"/cancel", nil, ""); a.status != http.StatusAccepted {
-				t.Errorf("cancel: %d %s", a.status, a.body)
-			}
-			s.one("order.cancel_requested.v1", open)
-		})
-	}
+		// The customers ask again.
+		s.one("order.placed.v1", p.order("k"))
+		if a := p.call(http.MethodPost, "/orders/"+open+"/cancel", nil, ""); a.status != http.StatusAccepted {
+			t.Errorf("cancel: %d %s", a.status, a.body)
+		}
+		s.one("order.cancel_requested.v1", open)
+	})
 }
 
 // Without NATS orders are taken, shown and cancelled; their events follow.
@@ -161,69 +155,60 @@ func TestDatabaseOutage(t *testing.T) {
 
 func TestUnreadableRow(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			p := s.start(config())
-			broken, other := p.order("broken"), p.order("other")
-			s.exec(`UPDATE orders SET items = '{' WHERE order_id = $1`, broken)
-			isProblem(t, "broken", p.call(http.MethodGet, "/orders/"+broken, nil, ""), http.StatusInternalServerError)
-			isProblem(t, "list", p.call(http.MethodGet, "/orders", nil, ""), http.StatusInternalServerError)
-			s.publish(captured(other))
-			p.becomes(other, Paid)
-		})
-	}
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		p := s.start(config())
+		broken, other := p.order("broken"), p.order("other")
+		s.exec(`UPDATE orders SET items = '{' WHERE order_id = $1`, broken)
+		isProblem(t, "broken", p.call(http.MethodGet, "/orders/"+broken, nil, ""), http.StatusInternalServerError)
+		isProblem(t, "list", p.call(http.MethodGet, "/orders", nil, ""), http.StatusInternalServerError)
+		s.publish(captured(other))
+		p.becomes(other, Paid)
+	})
 }
 
 // A reason may come from anywhere; Postgres has no text with NUL.
 func TestB80_reason_with_NUL(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			p := s.start(config())
-			id := p.order("k")
-			s.publish(events.PaymentDeclined.New(bus.Key(id), events.Declined{OrderID: id, Reason: "a\x00b"}))
-			p.becomes(id, Cancelled)
-			if o, err := s.record(id); err != nil || o.Reason != "payment declined: a\ufffdb" {
-				t.Errorf("reason %q, %v", o.Reason, err)
-			}
-			s.one("order.cancelled.v1", id)
-			if c, err := events.OrderCancelled.Decode(s.events("order.cancelled.v1")[0]); err != nil || c.Reason != "payment declined: a\x00b" {
-				t.Errorf("event's reason %q, %v", c.Reason, err)
-			}
-		})
-	}
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		p := s.start(config())
+		id := p.order("k")
+		s.publish(events.PaymentDeclined.New(bus.Key(id), events.Declined{OrderID: id, Reason: "a\x00b"}))
+		p.becomes(id, Cancelled)
+		if o, err := s.record(id); err != nil || o.Reason != "payment declined: a\ufffdb" {
+			t.Errorf("reason %q, %v", o.Reason, err)
+		}
+		s.one("order.cancelled.v1", id)
+		if c, err := events.OrderCancelled.Decode(s.events("order.cancelled.v1")[0]); err != nil || c.Reason != "payment declined: a\x00b" {
+			t.Errorf("event's reason %q, %v", c.Reason, err)
+		}
+	})
 }
 
 func TestUpdatedIsWhenTheStatusChanged(t *testing.T) {
 	t.Parallel()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t, bustest.Server(t), database(t))
-			p := s.start(config())
-			began := now()
-			id := p.order("k")
-			updated := func() time.Time {
-				return parse[view](t, p.call(http.MethodGet, "/orders/"+id, nil, "").body).Updated
-			}
-			placed := updated()
-			if placed.Before(began) || placed.After(now()) {
-				t.Errorf("placed at %v, it is %v", placed, now())
-			}
-			bustest.Eventually(t, soon, func() bool { return now().After(placed) }) // the clock has milliseconds
-			p.order("k")
-			if at := updated(); !at.Equal(placed) {
-				t.Errorf("a repeated request is an update: %v, placed at %v", at, placed)
-			}
-			s.publish(captured(id))
-			p.becomes(id, Paid)
-			if at := updated(); !at.After(placed) {
-				t.Errorf("paid at %v, placed at %v", at, placed)
-			}
-		})
-	}
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		p := s.start(config())
+		began := now()
+		id := p.order("k")
+		updated := func() time.Time {
+			return parse[view](t, p.call(http.MethodGet, "/orders/"+id, nil, "").body).Updated
+		}
+		placed := updated()
+		if placed.Before(began) || placed.After(now()) {
+			t.Errorf("placed at %v, it is %v", placed, now())
+		}
+		bustest.Eventually(t, soon, func() bool { return now().After(placed) }) // the clock has milliseconds
+		p.order("k")
+		if at := updated(); !at.Equal(placed) {
+			t.Errorf("a repeated request is an update: %v, placed at %v", at, placed)
+		}
+		s.publish(captured(id))
+		p.becomes(id, Paid)
+		if at := updated(); !at.After(placed) {
+			t.Errorf("paid at %v, placed at %v", at, placed)
+		}
+	})
 }
