@@ -44,7 +44,7 @@ func TestB68_kills_of_services_and_relay(t *testing.T) {
 	const seed = 7
 	rounds, killsEach := 1, 5
 	if long() {
-		rounds, killsEach = 2, 25
+		rounds, killsEach = 2, 50
 	}
 	onDatabases(t, func(t *testing.T, orders string) {
 		t.Helper()

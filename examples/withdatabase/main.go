@@ -25,7 +25,7 @@ import (
 	"github.com/farandole/farandole/outbox/sqlite"
 )
 
-// Order is the data of order.placed.v1.
+// Order is the data of purchase.placed.v1.
 type Order struct {
 	ID    string `json:"id"`
 	Cents int64  `json:"cents"`
@@ -37,7 +37,7 @@ type Invoice struct {
 }
 
 var (
-	placed  = bus.Define[Order]("order.placed.v1")
+	placed  = bus.Define[Order]("purchase.placed.v1")
 	written = bus.Define[Invoice]("invoice.written.v1")
 )
 
