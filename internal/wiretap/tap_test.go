@@ -27,7 +27,11 @@ func client(t *testing.T, tap *wiretap.Tap) (*nats.Conn, *nats.Subscription) {
 		t.Cleanup(c.Close)
 		return c
 	}
-	heard, err := dial(bustest.Server(t)).SubscribeSync(t.Name())
+	beside := dial(bustest.Server(t))
+	heard, err := beside.SubscribeSync(t.Name())
+	if err == nil {
+		err = beside.Flush() // before anything is published
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
