@@ -3,7 +3,6 @@ package consumer
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
@@ -29,9 +28,8 @@ type verdict struct {
 // (counted from 1). random is uniform in [0, 1] over events, see [draw]. It is pure: the table in
 // decide_test.go is its specification.
 func decide(err error, failures int, p RetryPolicy, random float64) verdict {
-	var wish *outcomeError
 	var atLeast time.Duration
-	if errors.As(err, &wish) {
+	if wish := wishOf(err); wish != nil {
 		switch wish.outcome {
 		case permanent:
 			return verdict{action: park, reason: bus.ReasonPermanent}

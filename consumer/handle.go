@@ -80,14 +80,14 @@ func (c *Consumer) handle(ctx context.Context, d *delivery, claim *dedup.Claim, 
 
 // isFinal reports whether a handler chose the event's end itself.
 func isFinal(err error) bool {
-	var wish *outcomeError
-	return errors.As(err, &wish) && wish.outcome != retryAfter
+	wish := wishOf(err)
+	return wish != nil && wish.outcome != retryAfter
 }
 
-// isWish reports whether a handler said what is to become of the event.
-func isWish(err error) bool {
-	var wish *outcomeError
-	return errors.As(err, &wish)
+// wishOf is what a handler said is to become of the event, nil if nothing.
+func wishOf(err error) (wish *outcomeError) {
+	errors.As(err, &wish)
+	return wish
 }
 
 // expiry reads the CloudEvents expirytime extension.

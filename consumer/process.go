@@ -123,7 +123,7 @@ func (c *Consumer) fail(ctx context.Context, d *delivery, claim *dedup.Claim, er
 		return c.release(durable, d, claim, nil, Released, 0)
 	case errors.Is(err, ErrNoTimers):
 		return c.failClosed(durable, d, claim, "timers", err)
-	case errors.Is(err, bus.ErrUnavailable) && !isWish(err):
+	case errors.Is(err, bus.ErrUnavailable) && wishOf(err) == nil:
 		// An outage of what the handler stands on, too, is not the event's fault.
 		return c.failClosed(durable, d, claim, "handler", err)
 	}

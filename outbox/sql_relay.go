@@ -5,9 +5,8 @@ import "strings"
 // relayStatements are what a relay says. Each is run by itself, outside of any
 // transaction: a relay that is stopped between two of them holds no lock.
 //
-// Those that are given ids name the statuses that they do not want: by the ones
-// that they do, Postgres would find the index of open rows suitable, and take it
-// for as small as when it last looked (ANALYZE).
+// Those that are given ids do not ask for {open} rows: Postgres would find that
+// index suitable, and take it for as small as when it last looked (ANALYZE).
 type relayStatements struct {
 	// peek, on SQLite, returns ids and sizes of up to $1 rows that can be claimed
 	// at $2 (milliseconds since 1970), in order.
