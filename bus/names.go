@@ -204,8 +204,10 @@ func (n Names) RedriveSubject(c Consumer, subject string) string {
 	return prefix + strings.TrimPrefix(subject, n.dotted("events."))
 }
 
-// RedriveFilter is the subject filter for all redrives of one consumer.
-func (n Names) RedriveFilter(c Consumer) string { return n.dotted("redrive.") + string(c) + ".>" }
+// RedriveFilter is the subject filter for all redrives of one consumer; an empty one means any.
+func (n Names) RedriveFilter(c Consumer) string {
+	return n.dotted("redrive.") + orAny(string(c)) + ".>"
+}
 
 // IsRedrive reports whether subject is a redrive of consumer c.
 func (n Names) IsRedrive(c Consumer, subject string) bool {
@@ -215,6 +217,11 @@ func (n Names) IsRedrive(c Consumer, subject string) bool {
 // TimerSubject is where a consumer's timer waits: timer.<consumer>.<name>.<key>.
 func (n Names) TimerSubject(c Consumer, name string, k Key) string {
 	return n.dotted("timer.") + string(c) + "." + name + "." + EscapeKey(k)
+}
+
+// TimersFilter is the subject filter for a consumer's timers of one name; an empty part means any.
+func (n Names) TimersFilter(c Consumer, name string) string {
+	return n.dotted("timer.") + orAny(string(c)) + "." + orAny(name) + ".*"
 }
 
 // LedgerSubject is where the in-stream ledger keeps a consumer's mark of an event.

@@ -94,7 +94,7 @@ func (c *comparison) subjects() {
 		return
 	}
 	for _, subject := range missing {
-		c.next.Subjects = slices.DeleteFunc(c.next.Subjects, func(s string) bool { return subjectCovers(subject, s) })
+		c.next.Subjects = slices.DeleteFunc(c.next.Subjects, func(s string) bool { return SubjectCovers(subject, s) })
 	}
 	c.next.Subjects = append(c.next.Subjects, missing...)
 	c.safe("subjects", strings.Join(c.have.Subjects, " "), strings.Join(c.next.Subjects, " "))
@@ -104,7 +104,7 @@ func (c *comparison) subjects() {
 func missingSubjects(have, want jetstream.StreamConfig) []string {
 	var missing []string
 	for _, subject := range want.Subjects {
-		if !slices.ContainsFunc(have.Subjects, func(s string) bool { return subjectCovers(s, subject) }) {
+		if !slices.ContainsFunc(have.Subjects, func(s string) bool { return SubjectCovers(s, subject) }) {
 			missing = append(missing, subject)
 		}
 	}

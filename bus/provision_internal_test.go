@@ -58,8 +58,8 @@ func TestSubjectsCoverAndCollide(t *testing.T) {
 		{"events.>", "events.dlq.>", true, true},
 		{"events.>", "dlq.>", false, false},
 	} {
-		if got := subjectCovers(tc.a, tc.b); got != tc.covers {
-			t.Errorf("subjectCovers(%q, %q) = %t", tc.a, tc.b, got)
+		if got := SubjectCovers(tc.a, tc.b); got != tc.covers {
+			t.Errorf("SubjectCovers(%q, %q) = %t", tc.a, tc.b, got)
 		}
 		if got := subjectsCollide(tc.a, tc.b); got != tc.collides {
 			t.Errorf("subjectsCollide(%q, %q) = %t", tc.a, tc.b, got)

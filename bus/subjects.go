@@ -2,8 +2,9 @@ package bus
 
 import "strings"
 
-// subjectCovers reports whether every subject that matches b matches a as well.
-func subjectCovers(a, b string) bool {
+// SubjectCovers reports whether every subject that matches b matches a as well;
+// both can have wildcards: "redrive.payment.>" covers "redrive.payment.order.placed.v1.*".
+func SubjectCovers(a, b string) bool {
 	return matchTokens(a, b, func(x, y string) bool { return x == y || x == "*" && y != ">" }, false)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dlq"
 )
 
 // deferring puts retries of more than a second off.
@@ -61,6 +63,53 @@ func TestB40_long_retries_leave_room_for_the_healthy(t *testing.T) {
 	}
 	if m := s.mark("payment", bus.KeyOf(s.bus.Source(), "bad-0")); m.State != "waiting" || m.Failures != 1 {
 		t.Errorf("%s after %d failures, want waiting after 1", m.State, m.Failures)
+	}
+}
+
+// A long retry outlives its consumer's durable: it is shown as waiting, and the
+// consumer takes it when it is started again.
+func TestDeferredRetryOfARemovedConsumer(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	cfg := deferring()
+	runs, cured := new(tally), new(atomic.Bool)
+	registry := func() *consumer.Registry {
+		return handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+			runs.add(e.ID())
+			if cured.Load() {
+				return consumer.Step{}, nil
+			}
+			return consumer.Step{}, consumer.RetryAfter(errFlaky, 1100*time.Millisecond)
+		})
+	}
+	p := s.start(cfg, registry(), nil)
+	s.publish(draft("bad"))
+	bustest.Eventually(t, soon, func() bool { return p.Stats().Retried == 1 })
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.bus.JetStream().DeleteConsumer(t.Context(), s.bus.Names().EventsStream(), "payment"); err != nil {
+		t.Fatal(err)
+	}
+	waiting := func() []dlq.Stranded {
+		stats, err := s.queue().Stats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stats.Stranded
+	}
+	if w := waiting(); len(w) != 1 || w[0].Consumer != "payment" || w[0].Deferred+w[0].Arrived != 1 {
+		t.Errorf("%+v", w)
+	}
+	bustest.Eventually(t, soon, func() bool {
+		w := waiting()
+		return len(w) == 1 && w[0] == dlq.Stranded{Consumer: "payment", Arrived: 1}
+	})
+	cured.Store(true)
+	s.start(cfg, registry(), nil)
+	bustest.Eventually(t, soon, func() bool { return s.mark("payment", bus.KeyOf(s.bus.Source(), "bad")).State == "done" })
+	if w := waiting(); len(w) != 0 {
+		t.Errorf("when it was handled: %+v", w)
 	}
 }
 

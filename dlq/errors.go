@@ -20,6 +20,9 @@ var (
 	// ErrRefused is returned when nothing confirms that the event did not take
 	// effect: its mark has left the ledger. ReplayOptions.Force overrides it.
 	ErrRefused = errors.New("dlq: refused")
+	// ErrNoConsumer is returned when nobody would get a replay: no durable of
+	// the letter's consumer takes redrives. ReplayOptions.Force overrides it.
+	ErrNoConsumer = errors.New("dlq: no consumer")
 )
 
 func invalidID(id string) error {

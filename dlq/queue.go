@@ -67,6 +67,16 @@ func (q *Queue) Get(ctx context.Context, id string) (Case, error) {
 		return Case{}, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
 	c.Verdict = c.verdict()
+	if !known || !mark.underWay() {
+		return c, nil
+	}
+	taken, err := q.takes(ctx, consumer, q.names.RedriveFilter(consumer))
+	if err != nil {
+		return Case{}, err
+	}
+	if !taken {
+		c.Verdict += fmt.Sprintf("; no consumer %s exists: start it, and the event goes on", consumer)
+	}
 	return c, nil
 }
 

@@ -66,7 +66,25 @@ func setup(t testing.TB) *fixture {
 	t.Helper()
 	b := bustest.NewBus(t)
 	l := &ledger{marks: map[string]dlq.Mark{}}
-	return &fixture{t: t, bus: b, names: b.Names(), ledger: l, queue: dlq.Open(b, l)}
+	f := &fixture{t: t, bus: b, names: b.Names(), ledger: l, queue: dlq.Open(b, l)}
+	f.start("payment")
+	f.start("audit")
+	return f
+}
+
+// start makes the durable of a consumer.
+func (f *fixture) start(c bus.Consumer) {
+	f.t.Helper()
+	_, err := f.bus.JetStream().CreateConsumer(f.t.Context(), f.names.EventsStream(), jetstream.ConsumerConfig{
+		Durable: string(c), FilterSubjects: []string{f.names.RedriveFilter(c), f.names.TypeFilter("order.placed.v1")},
+	})
+	f.check(err)
+}
+
+// end removes it.
+func (f *fixture) end(c bus.Consumer) {
+	f.t.Helper()
+	f.check(f.bus.JetStream().DeleteConsumer(f.t.Context(), f.names.EventsStream(), string(c)))
 }
 
 // key is the event key of the n-th event.

@@ -17,13 +17,16 @@ type ReplayOptions struct {
 	Rate float64
 	// Force replays events that the ledger has no mark of, or says are in
 	// progress. Such an event can take effect twice if it did before and its
-	// mark has expired. An event that is done is never replayed.
+	// mark has expired. An event that is done is never replayed. Force also
+	// stores the replay where no consumer would get it: whoever makes the
+	// consumer's durable later does.
 	Force bool
 }
 
 // Replay sends the selected letters, oldest first, back to the consumer that
 // failed and to no other, with their identity, fresh attempts and their
-// history, and removes each letter once its event is stored.
+// history, and removes each letter once its event is stored. A letter stays
+// while no durable of its consumer would get the replay ([NoConsumer]).
 //
 // A letter that comes back while Replay runs is not read again. Replaying
 // twice, also after a crash or interruption, is harmless: the replay has the
@@ -51,7 +54,13 @@ func (q *Queue) Replay(ctx context.Context, s Selection, o ReplayOptions, report
 			return InProgress, nil
 		case !known && !o.Force:
 			return Refused, fmt.Errorf("%w: %s: the ledger has no mark of it, so nothing tells whether it took effect: name the database of a consumer with an inbox, or --force replays it", ErrRefused, l.entry.ID)
-		case o.DryRun:
+		}
+		if !o.Force {
+			if err := q.taken(ctx, l); err != nil {
+				return statusOf(err), err
+			}
+		}
+		if o.DryRun {
 			return WouldReplay, nil
 		}
 		// A replay must be newer than the one the mark was parked by, else

@@ -48,6 +48,7 @@ const (
 	Discarded      Status = "discarded"       // the letter is gone for good
 	AlreadyHandled Status = "already_handled" // the event had taken effect; the letter is gone
 	InProgress     Status = "in_progress"     // its consumer has the event now; nothing was done
+	NoConsumer     Status = "no_consumer"     // nobody would get it; nothing was done
 	Refused        Status = "refused"         // see Result.Err; nothing was done
 	NotFound       Status = "not_found"       // there is no such letter (any more)
 	Failed         Status = "failed"          // see Result.Err; doing it again is safe
@@ -61,7 +62,7 @@ type Result struct {
 	Status Status `json:"status"`
 	// Sequence is the letter's in the dead-letter stream, 0 when there was none.
 	Sequence uint64 `json:"sequence,omitempty"`
-	// Err says why, for refused, not found and failed.
+	// Err says why, for no consumer, refused, not found and failed.
 	Err error `json:"-"`
 	// Message is the text of Err.
 	Message string `json:"error,omitempty"`
@@ -91,7 +92,7 @@ type target struct {
 }
 
 // action is what is done with one letter of the stream; on an error it says
-// which of refused, not found and failed it is.
+// which of no consumer, refused, not found and failed it is.
 type action func(ctx context.Context, stream jetstream.Stream, l *letter) (Status, error)
 
 // walk calls do for every selected letter, oldest first, and reports the

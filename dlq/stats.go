@@ -25,6 +25,8 @@ type Stats struct {
 	Groups []Group `json:"groups"`
 	// Ungrouped counts letters of further kinds, after the first 1,000 kinds.
 	Ungrouped int `json:"ungrouped,omitempty"`
+	// Stranded are events that wait for consumers which do not exist (any more).
+	Stranded []Stranded `json:"stranded,omitempty"`
 }
 
 // Group is one kind of failure: letters with one fingerprint.
@@ -44,8 +46,8 @@ type Group struct {
 	LastDay   int                  `json:"last_day"`
 }
 
-// Stats groups all letters by kind of failure. It reads their headers and
-// keeps the groups.
+// Stats groups all letters by kind of failure, and tells what is stranded. It
+// reads their headers and keeps the groups.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	v, err := q.look(ctx, consumerSubject(q.names, ""))
 	if err != nil {
@@ -59,6 +61,9 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 		return nil
 	})
 	if err != nil {
+		return Stats{}, err
+	}
+	if s.Stranded, err = q.stranded(ctx); err != nil {
 		return Stats{}, err
 	}
 	s.Groups = make([]Group, 0, len(groups))

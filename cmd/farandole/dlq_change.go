@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,7 +17,7 @@ type dlqReplayCmd struct {
 	dlqSelection
 	DryRun bool    `help:"Say what would happen, change nothing."`
 	Rate   float64 `placeholder:"N" help:"At most this many a second. Default: as fast as possible."`
-	Force  bool    `help:"Replay also what the ledger cannot vouch for: it may take effect twice."`
+	Force  bool    `help:"Replay also what the ledger cannot vouch for: it may take effect twice; and where no consumer would get it."`
 }
 
 // Run replays the selected letters.
@@ -122,15 +123,24 @@ func describe(s dlq.Selection) string {
 type results struct {
 	app  *app
 	json bool
-	err  error // of writing; the walk goes on: what was begun is finished
+	gone map[string]int // letters not replayed, by the consumer that is missing
+	err  error          // of writing; the walk goes on: what was begun is finished
 }
 
 // add prints a result: as JSON every one, for people those that need a look.
 func (r *results) add(res dlq.Result) {
 	var err error
+	if res.Status == dlq.NoConsumer {
+		if r.gone == nil {
+			r.gone = map[string]int{}
+		}
+		r.gone[res.ID[:strings.LastIndexByte(res.ID, '.')]]++
+	}
 	switch {
 	case r.json:
 		err = r.app.printJSON(res)
+	case res.Status == dlq.NoConsumer: // the same for all of its consumer: finish says it once
+		err = r.app.printf("%s  %s", human.Printable(res.ID), res.Status)
 	case res.Message != "":
 		err = r.app.printf("%s  %s: %s", human.Printable(res.ID), res.Status, human.Printable(res.Message))
 	case res.Status != dlq.Replayed && res.Status != dlq.Discarded && res.Status != pending:
@@ -141,18 +151,22 @@ func (r *results) add(res dlq.Result) {
 	}
 }
 
-// finish prints the counts; letters that were refused, missing or failed make
-// it exit code 1.
+// finish prints the counts; letters that were refused, missing, failed or have
+// no consumer make it exit code 1.
 func (r *results) finish(verb string, sum dlq.Summary, err error) error {
 	if sum.Selected > 0 || err == nil {
 		r.app.say("%s: %s", verb, counts(sum))
+	}
+	for _, consumer := range slices.Sorted(maps.Keys(r.gone)) {
+		r.app.say("%s not replayed: no consumer %s exists; start it, or --force stores the redrive for whoever comes",
+			human.Number(r.gone[consumer]), human.Printable(consumer))
 	}
 	switch {
 	case err != nil:
 		return err
 	case r.err != nil:
 		return r.err
-	case sum.Counts[dlq.Failed]+sum.Counts[dlq.Refused]+sum.Counts[dlq.NotFound] > 0:
+	case sum.Counts[dlq.Failed]+sum.Counts[dlq.Refused]+sum.Counts[dlq.NotFound]+sum.Counts[dlq.NoConsumer] > 0:
 		return errSilent
 	default:
 		return nil

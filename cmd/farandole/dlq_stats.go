@@ -111,6 +111,11 @@ func (s outboxStats) String() string {
 
 func printStats(a *app, s dlq.Stats) error {
 	now := a.now()
+	for _, w := range s.Stranded {
+		if err := a.printf("no consumer %s exists, and %s: start it, and it takes them", human.Printable(string(w.Consumer)), waiting(w)); err != nil {
+			return err
+		}
+	}
 	if s.Total == 0 {
 		a.say("no dead letters")
 		return nil
@@ -144,6 +149,15 @@ func printStats(a *app, s dlq.Stats) error {
 		a.say("%s more of further kinds", human.Number(s.Ungrouped))
 	}
 	return nil
+}
+
+// waiting is "2 events wait for it, 1 until their retry is due; of 4 more nothing tells whether they were handled".
+func waiting(s dlq.Stranded) string {
+	text := fmt.Sprintf("%s events wait for it, %s until their retry is due", human.Number(s.Deferred+s.Arrived), human.Number(s.Deferred))
+	if s.Unknown > 0 {
+		text += fmt.Sprintf("; of %s more nothing tells whether they were handled", human.Number(s.Unknown))
+	}
+	return text
 }
 
 type dlqExportCmd struct {

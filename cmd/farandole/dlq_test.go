@@ -193,6 +193,37 @@ func TestReplay_reports_each_letter_and_counts(t *testing.T) {
 	}
 }
 
+func TestReplay_says_that_no_consumer_exists(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	for i := range 2 {
+		s.park(t, placedEvent(t, s, bus.Key(fmt.Sprint("ord-", i)), `{}`), failureOf("boom"))
+	}
+	events := s.Names().EventsStream()
+	must(t, s.JetStream().DeleteConsumer(t.Context(), events, "payment"))
+	for _, args := range [][]string{{"--dry-run"}, nil} {
+		got := s.run(t, "", append([]string{"dlq", "replay", "--all"}, args...)...)
+		if got.code != exitFailed || !strings.Contains(got.err, "2 selected: 2 no consumer\n") ||
+			!strings.Contains(got.err, "2 not replayed: no consumer payment exists; start it, or --force stores the redrive for whoever comes") {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+	if l := s.list(t); l.Total != 2 {
+		t.Fatalf("%d letters left, want 2", l.Total)
+	}
+	if got := s.run(t, "", "dlq", "replay", "--all", "--force"); got.code != exitDone || !strings.Contains(got.err, "2 replayed") {
+		t.Errorf("forced: %+v", got)
+	}
+	// What waits for it has no letters any more; it is shown all the same.
+	const want = "no consumer payment exists, and 2 events wait for it, 0 until their retry is due: start it, and it takes them"
+	if got := s.run(t, "", "dlq", "stats"); got.code != exitDone || !strings.Contains(got.out, want) || !strings.Contains(got.err, "no dead letters") {
+		t.Errorf("stats: %+v", got)
+	}
+	if got := s.run(t, "", "dlq", "stats", "--json"); !strings.Contains(got.out, `"stranded":[{"consumer":"payment","deferred":0,"arrived":2,"unknown":0}]`) {
+		t.Errorf("stats: %+v", got)
+	}
+}
+
 func TestDiscard_needs_a_yes(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
@@ -66,6 +67,10 @@ func (s system) park(t *testing.T, e bus.Event, failure bus.Attempt) string {
 	}, s.Conn().MaxPayload())
 	must(t, err)
 	must(t, ledger.Park(ctx, claim, &failure, letter))
+	_, err = s.JetStream().CreateOrUpdateConsumer(ctx, s.Names().EventsStream(), jetstream.ConsumerConfig{
+		Durable: "payment", FilterSubject: s.Names().RedriveFilter("payment"),
+	})
+	must(t, err)
 	return "payment." + string(bus.EventKeyOf(e))
 }
 

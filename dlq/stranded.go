@@ -1,0 +1,154 @@
+package dlq
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/internal/follow"
+)
+
+// Stranded counts events that wait for one consumer only, and that consumer
+// has no durable: it was renamed or removed. They have no letters. A consumer
+// that is started under the name takes them.
+type Stranded struct {
+	Consumer bus.Consumer `json:"consumer"`
+	// Deferred are retries whose time has not come yet.
+	Deferred int `json:"deferred"`
+	// Arrived are retries whose time has come, and replays.
+	Arrived int `json:"arrived"`
+	// Unknown have arrived as well, but the ledger has no mark of them (any
+	// more): nothing tells whether they were handled before.
+	Unknown int `json:"unknown"`
+}
+
+// taken returns nil when the letter's consumer would get its replay. Errors
+// match [ErrNoConsumer] when it would not.
+func (q *Queue) taken(ctx context.Context, l *letter) error {
+	taken, err := q.takes(ctx, l.entry.Consumer, redriveSubject(q.names, l))
+	if err == nil && !taken {
+		err = fmt.Errorf("%w %s exists on stream %s: start it, or --force stores the redrive for whoever comes",
+			ErrNoConsumer, l.entry.Consumer, q.names.EventsStream())
+	}
+	return err
+}
+
+func statusOf(err error) Status {
+	if errors.Is(err, ErrNoConsumer) {
+		return NoConsumer
+	}
+	return Failed
+}
+
+// takes reports whether the durable of a consumer gets what is stored on subject.
+func (q *Queue) takes(ctx context.Context, c bus.Consumer, subject string) (bool, error) {
+	if c.Validate() != nil { // a letter of another tool
+		return false, nil //nolint:nilerr // no durable has such a name
+	}
+	durable, err := q.bus.JetStream().Consumer(ctx, q.names.EventsStream(), string(c))
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		return false, nil
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return false, fmt.Errorf("dlq: look for consumer %s: %w: stream %s does not exist", c, bus.ErrNoStream, q.names.EventsStream())
+	case err != nil:
+		return false, q.wrap("look for consumer "+string(c), err)
+	}
+	cfg := durable.CachedInfo().Config
+	if cfg.FilterSubject != "" {
+		cfg.FilterSubjects = append(cfg.FilterSubjects, cfg.FilterSubject)
+	}
+	return len(cfg.FilterSubjects) == 0 || slices.ContainsFunc(cfg.FilterSubjects, func(filter string) bool {
+		return bus.SubjectCovers(filter, subject)
+	}), nil
+}
+
+// stranded finds what waits for consumers that have no durable. It learns the
+// subjects of all redrives, and reads those of such consumers.
+func (q *Queue) stranded(ctx context.Context) ([]Stranded, error) {
+	arrived, err := q.waiting(ctx, q.names.RedriveFilter(""))
+	if err != nil {
+		return nil, err
+	}
+	deferred, err := q.waiting(ctx, q.names.TimersFilter("", TimerRetry))
+	if err != nil {
+		return nil, err
+	}
+	found := map[bus.Consumer]*Stranded{}
+	for _, counts := range []map[bus.Consumer]int{arrived, deferred} {
+		for c := range counts {
+			taken, err := q.takes(ctx, c, q.names.RedriveFilter(c))
+			if err != nil {
+				return nil, err
+			}
+			if !taken {
+				found[c] = &Stranded{Consumer: c, Deferred: deferred[c]}
+			}
+		}
+	}
+	var stranded []Stranded
+	for c, s := range found {
+		if arrived[c] > 0 {
+			if err := q.countArrived(ctx, s); err != nil {
+				return nil, err
+			}
+		}
+		if s.Deferred+s.Arrived+s.Unknown > 0 {
+			stranded = append(stranded, *s)
+		}
+	}
+	slices.SortFunc(stranded, func(a, b Stranded) int { return cmp.Compare(a.Consumer, b.Consumer) })
+	return stranded, nil
+}
+
+// waiting counts by consumer the messages that a filter of redrives or timers
+// selects. Their second token, after the system's prefix, is the consumer.
+func (q *Queue) waiting(ctx context.Context, filter string) (map[bus.Consumer]int, error) {
+	counts := map[bus.Consumer]int{}
+	stream, err := q.bus.JetStream().Stream(ctx, q.names.EventsStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return counts, nil
+	}
+	if err != nil {
+		return nil, q.wrap("look for redrives", err)
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return nil, q.wrap("look for redrives", err)
+	}
+	consumer := strings.Count(q.names.Root("redrive.*"), ".")
+	for subject, n := range info.State.Subjects {
+		counts[bus.Consumer(strings.Split(subject, ".")[consumer])] += int(n) //nolint:gosec // a count
+	}
+	return counts, nil
+}
+
+// countArrived asks the ledger what became of a consumer's redrives.
+func (q *Queue) countArrived(ctx context.Context, s *Stranded) error {
+	o := follow.Options{Filters: []string{q.names.RedriveFilter(s.Consumer)}, FromStart: true, NoFollow: true}
+	return follow.Read(ctx, q.bus, o, func(m follow.Message) error {
+		redrive, ok := RedriveOf(m.Header)
+		if !ok {
+			return nil
+		}
+		if e, err := bus.Decode(m.Header, m.Data); redrive.Key == "" && err == nil {
+			redrive.Key = bus.EventKeyOf(e)
+		}
+		mark, known, err := q.mark(ctx, s.Consumer, redrive.Key)
+		switch {
+		case err != nil:
+			return err
+		case !known:
+			s.Unknown++
+		case mark.underWay(), mark.State == StateParked && mark.Replay < redrive.Replay:
+			s.Arrived++
+		}
+		return nil
+	})
+}
