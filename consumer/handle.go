@@ -26,9 +26,14 @@ const (
 )
 
 // decode reads the event and names it: by source and id, else by where the
-// message is stored, which is the same at every redelivery.
+// message is stored, which is the same at every redelivery. An event that does
+// not agree with its subject is not named by what it says: the name may be that
+// of another event, which would be marked as parked with it.
 func (c *Consumer) decode(d *delivery) (bus.Event, error) {
 	e, err := bus.Decode(d.msg.Header, d.msg.Data)
+	if err == nil && c.cfg.From == nil { // the subjects of foreign streams are their own affair, in redrives too
+		err = c.bus.Names().CheckSubject(d.msg.Subject, e)
+	}
 	if err != nil {
 		d.key = d.redrive.Key
 		if d.key == "" {

@@ -34,11 +34,17 @@ type Message struct {
 	Time     time.Time // when it was stored, by the server's clock
 	Header   nats.Header
 	Data     []byte
+
+	names bus.Names
 }
 
-// Event decodes the message; problem says why it is no event, "" if it is.
+// Event decodes the message; problem says why it is no event, or one that does
+// not agree with its subject; "" if all is well.
 func (m Message) Event() (e bus.Event, problem string) {
 	e, err := bus.Decode(m.Header, m.Data)
+	if err == nil {
+		err = m.names.CheckSubject(m.Subject, e)
+	}
 	if err != nil {
 		return bus.Event{}, err.Error()
 	}
@@ -122,7 +128,7 @@ func read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error)
 		seen = meta.Sequence.Stream
 		err = visit(Message{
 			Subject: m.Subject(), Sequence: meta.Sequence.Stream, Time: meta.Timestamp,
-			Header: m.Headers(), Data: m.Data(),
+			Header: m.Headers(), Data: m.Data(), names: b.Names(),
 		})
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -147,5 +148,31 @@ func TestRead_survives_the_loss_of_its_consumer(t *testing.T) {
 	})
 	if err != nil || !slices.Equal(ids, []string{"a", "b", "c"}) {
 		t.Errorf("%v, %v", ids, err)
+	}
+}
+
+func TestMessage_that_does_not_agree_with_its_subject_is_no_event(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	e, err := b.Seal(bus.Draft{Type: "order.placed.v1", Key: "ord-1", ID: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := b.Message(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Subject = b.Names().EventSubject("order.confirmed.v1", "ord-1")
+	if _, err := b.JetStream().PublishMsg(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	err = follow.Read(t.Context(), b, follow.Options{FromStart: true, NoFollow: true}, func(m follow.Message) error {
+		if _, problem := m.Event(); !strings.Contains(problem, `"order.placed.v1" on subject`) {
+			t.Errorf("problem: %q, want the type and the subject", problem)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
