@@ -1,0 +1,48 @@
+package bus_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+)
+
+func TestLatest(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	stream, m := b.Names().EventsStream(), message(b, "k")
+	if got, err := b.Latest(t.Context(), stream, m.Subject); got != nil || err != nil {
+		t.Fatalf("got %+v, %v, want nothing", got, err)
+	}
+	m.Header.Set("Mine", "1")
+	for range 2 {
+		if _, err := b.JetStream().PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := b.Latest(t.Context(), stream, m.Subject)
+	if err != nil || got.Sequence != 2 || string(got.Data) != "k" || got.Header.Get("Mine") != "1" || got.Subject != m.Subject || time.Since(got.Time) > time.Hour {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := b.Latest(t.Context(), stream+"x", m.Subject); !errors.Is(err, bus.ErrNoStream) {
+		t.Errorf("no such stream: %v", err)
+	}
+}
+
+func TestLatest_denied(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartServer(t, bustest.ServerConfig{Tune: func(o *server.Options) {
+		o.Users = []*server.User{{Username: "u", Password: "u", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.MSG.GET.>"}},
+		}}}
+	}})
+	b := bustest.Connect(t, bus.Config{URL: s.URL(), User: "u", Password: "u"})
+	start := time.Now()
+	if _, err := b.Latest(t.Context(), "EVENTS", "events.a.b.v1.k"); !errors.Is(err, bus.ErrDenied) || time.Since(start) > 4*time.Second {
+		t.Errorf("got %v after %v, want ErrDenied at once", err, time.Since(start))
+	}
+}
