@@ -28,9 +28,11 @@ type Consumer struct {
 	flight   *flight
 	slots    *slots
 	suspects *suspects
-	budget   *budget
-	health   *health
-	metrics  *metrics
+	// unsettled are events whose state others keep changing.
+	unsettled unsettled
+	budget    *budget
+	health    *health
+	metrics   *metrics
 	// schedules of the event stream: timers and deferred retries.
 	schedules *schedules
 
@@ -250,6 +252,7 @@ func (c *Consumer) runLane(work context.Context, d *delivery) {
 
 // finish ends this process's hold on a delivery.
 func (c *Consumer) finish(d *delivery, f fate) {
+	c.quieten(d, f)
 	c.flight.remove(d)
 	c.budget.release(1)
 	c.metrics.count(f.outcome)

@@ -12,6 +12,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/state"
 )
 
 // Log keys.
@@ -65,8 +66,10 @@ func (d *delivery) origin() dlq.Origin {
 	return dlq.Origin{Stream: d.stream, Sequence: d.sequence, Time: d.stored}
 }
 
-// handle runs the handler under its timeout, with the heartbeat on the claim.
-func (c *Consumer) handle(ctx context.Context, d *delivery, claim *dedup.Claim, e bus.Event) (Step, error) {
+// handle runs the handler under its timeout, with the heartbeat on the claim. It
+// also returns what documents the handler has read.
+func (c *Consumer) handle(ctx context.Context, d *delivery, claim *dedup.Claim, e bus.Event) (Step, *state.Reads, error) {
+	ctx, reads := state.Track(ctx)
 	hctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	hctx, stop := context.WithTimeoutCause(hctx, c.cfg.HandlerTimeout, ErrTimeout)
@@ -80,7 +83,7 @@ func (c *Consumer) handle(ctx context.Context, d *delivery, claim *dedup.Claim, 
 		// The handler's error is what its cancellation did to it: say why it was cancelled.
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	return step, err
+	return step, reads, err
 }
 
 // isFinal reports whether a handler chose the event's end itself.

@@ -40,6 +40,8 @@ type system struct {
 	server nats.InProcessConnProvider
 	// url and user replace server for tests with a server of their own.
 	url, user string
+	// publishTimeout of its consumers' connections; 0 is the default.
+	publishTimeout time.Duration
 	// kind is its consumers' ledger; nil is the KV ledger.
 	kind kind
 }
@@ -110,6 +112,7 @@ func (s *system) connect() *bus.Bus {
 	s.tb.Helper()
 	return bustest.Connect(s.tb, bus.Config{
 		InProcess: s.server, URL: s.url, User: s.user, Password: s.user, Names: s.bus.Names(),
+		PublishTimeout: s.publishTimeout,
 	})
 }
 

@@ -40,6 +40,6 @@ const (
 	suspectRetry = 250 * time.Millisecond // while another suspect of a crash runs
 	stuckRetry   = time.Second            // while a handler of its key ignores its cancellation
 	parkRetry    = 6 * time.Second        // while dead letters cannot be stored
-	staleRetry   = 50 * time.Millisecond  // while others keep changing the state it needs
+	staleRetry   = 25 * time.Millisecond  // while others keep changing the state it needs; doubled each time
 	closedRetry  = time.Second            // on average, while ledger or stream do not answer
 )

@@ -12,6 +12,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/state"
 )
 
 // fate is how the journey of a delivery ended.
@@ -50,8 +51,9 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 
 	for runs := 1; ; runs++ {
 		var step Step
+		var reads *state.Reads
 		if err == nil {
-			step, err = c.handle(ctx, d, claim, event) // 3. handle
+			step, reads, err = c.handle(ctx, d, claim, event) // 3. handle
 		}
 		slot.release()
 		skipped := errors.Is(err, Skip)
@@ -60,13 +62,17 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 		}
 		var out []*nats.Msg
 		if err == nil {
-			out, err = c.seal(durable, d, event, step)
+			out, err = c.seal(durable, d, event, step, reads)
 		}
 		if err != nil {
-			return c.fail(ctx, d, claim, err)
+			void := c.confirm(ctx, reads, err)
+			if void == nil {
+				return c.fail(ctx, d, claim, err)
+			}
+			err = void
+		} else {
+			err = c.ledger.Complete(durable, claim, out) // 4. complete
 		}
-
-		err = c.ledger.Complete(durable, claim, out) // 4. complete
 		if errors.Is(err, dedup.ErrStale) && runs < maxRuns {
 			if another, ok := c.slots.acquire(); ok {
 				slot, err = another, nil
@@ -80,6 +86,15 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 		c.health.clear("handler")
 		return c.ack(d, handledOr(skipped)) // 5. ack
 	}
+}
+
+// confirm returns an error if a handler's error is void, because it was made of
+// documents that were not committed, or are no longer so: it could be final.
+func (c *Consumer) confirm(ctx context.Context, reads *state.Reads, err error) error {
+	if context.Cause(ctx) != nil || errors.Is(err, bus.ErrUnavailable) {
+		return nil // it is not the event's fault in any case
+	}
+	return reads.Confirm(context.WithoutCancel(ctx), c.ledger)
 }
 
 // maxRuns is how often a handler runs in a row whose state is changed by
@@ -175,7 +190,7 @@ func (c *Consumer) incomplete(ctx context.Context, d *delivery, claim *dedup.Cla
 	}
 	switch {
 	case errors.Is(err, dedup.ErrStale):
-		return c.release(ctx, d, claim, nil, Released, staleRetry)
+		return c.restless(ctx, d, claim, err)
 	case errors.Is(err, bus.ErrTooLarge), errors.Is(err, bus.ErrInvalidEvent):
 		return c.fail(ctx, d, claim, Permanent(err)) // what it emits can never be stored
 	default:

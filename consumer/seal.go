@@ -19,7 +19,7 @@ var outgoingIDs = uuid.MustParse("6f1f8a52-5c1c-5e0a-9d0b-4a7e2f0f6c11") //nolin
 // seal gives a step's events their identity. The ids are derived from what
 // caused them, so a rerun emits the same ones and a half-finished step repeats
 // harmlessly. What can never be stored is found here, before any is sent.
-func (c *Consumer) seal(ctx context.Context, d *delivery, cause bus.Event, step Step) ([]*nats.Msg, error) {
+func (c *Consumer) seal(ctx context.Context, d *delivery, cause bus.Event, step Step, reads *state.Reads) ([]*nats.Msg, error) {
 	out := make([]*nats.Msg, 0, len(step.Events)+len(step.Timers)+len(step.Cancel)+len(step.State))
 	for i, draft := range step.Events {
 		m, err := c.message(draft, c.identity(cause, i))
@@ -32,7 +32,7 @@ func (c *Consumer) seal(ctx context.Context, d *delivery, cause bus.Event, step 
 	if err != nil {
 		return nil, fmt.Errorf("consumer: timers of %s: %w", cause.Type(), err)
 	}
-	documents, err := state.Messages(c.ledger, step.State)
+	documents, err := state.Messages(c.ledger, step.State, reads)
 	if err != nil {
 		return nil, Permanent(fmt.Errorf("consumer: state after %s: %w", cause.Type(), err))
 	}

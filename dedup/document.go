@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Document is a stored document as a step sees it.
@@ -34,26 +35,38 @@ const (
 	// headerOperation marks a deleted document, as in a KV bucket.
 	headerOperation = "KV-Operation"
 	operationDelete = "DEL"
+	// operationKeep is a document that a step rests on and does not change.
+	operationKeep = "KEEP"
 	// deletedTTL is how long a deleted document leaves a trace: as long as a
 	// change based on it may be under way.
 	deletedTTL = "60s"
 )
 
-// Document reads a document for a step that will change it. It shows changes
-// of this process that are not committed yet: should they fail, the step that
-// builds on them is [ErrStale]. Errors match [ErrNoStream], [bus.ErrUnavailable]
-// or [bus.ErrClosed].
+// Document reads a document for a step. It shows changes of this process that
+// are not committed yet: should they fail, the step that builds on them is
+// [ErrStale]. Errors match [ErrNoStream], [bus.ErrUnavailable] or [bus.ErrClosed].
 func (l *Stream) Document(ctx context.Context, subject string) (Document, error) {
-	if d, ok := l.marks.group.peek(subject); ok {
+	g := l.marks.group
+	if d, ok := g.peek(subject); ok {
 		return d, nil
 	}
-	return l.Committed(ctx, subject)
+	m, err := l.marks.last(ctx, subject)
+	if err == nil && g.behind(subject, sequenceOf(m)) {
+		if m, err = l.marks.latest(ctx, subject); err == nil {
+			g.learn(subject, sequenceOf(m))
+		}
+	}
+	return documentOf(subject, m, err)
 }
 
 // Committed reads a document as it is in the stream. With replicas it may lag
 // behind the latest change. Errors are those of Document.
 func (l *Stream) Committed(ctx context.Context, subject string) (Document, error) {
 	m, err := l.marks.last(ctx, subject)
+	return documentOf(subject, m, err)
+}
+
+func documentOf(subject string, m *jetstream.RawStreamMsg, err error) (Document, error) {
 	if err != nil {
 		return Document{}, fmt.Errorf("dedup: document %s: %w", subject, err)
 	}
@@ -65,6 +78,25 @@ func (l *Stream) Committed(ctx context.Context, subject string) (Document, error
 		d.Data, d.Exists = m.Data, true
 	}
 	return d, nil
+}
+
+// Confirm returns nil when documents are committed as they were read: messages
+// of [KeepDocument]. Otherwise the error matches [ErrStale], and what was made
+// of them is void; or [bus.ErrUnavailable], [bus.ErrClosed] or [ErrNoStream].
+func (l *Stream) Confirm(ctx context.Context, reads []*nats.Msg) error {
+	s, err := newStep(nil, 0, reads), error(nil)
+	committed := s.reads
+	if s.reads = nil; len(s.docs) > 0 { // what is not committed yet is waited for
+		_, err = l.marks.group.commit(ctx, s)
+	}
+	// These come last: all of them were so when the others were committed.
+	if err == nil {
+		err = l.marks.group.confirm(ctx, committed)
+	}
+	if err != nil {
+		return fmt.Errorf("dedup: confirm what was read: %w", err)
+	}
+	return nil
 }
 
 // PutDocument is the message that writes a document within [Stream.Complete],
@@ -84,6 +116,16 @@ func DeleteDocument(subject string, based Version) *nats.Msg {
 	return m
 }
 
+// KeepDocument is the message that says within [Stream.Complete] that the step
+// rests on a document, at the version in which it was read, and leaves it as it
+// is. It is checked right before the step is stored; only putting the document
+// back as it is makes both one.
+func KeepDocument(subject string, read Version) *nats.Msg {
+	m := PutDocument(subject, nil, read)
+	m.Header[headerOperation] = []string{operationKeep}
+	return m
+}
+
 // changeOf reads such a message; ok is false for any other.
 func changeOf(m *nats.Msg) (c *change, ok bool) {
 	version := m.Header[headerVersion]
@@ -94,8 +136,9 @@ func changeOf(m *nats.Msg) (c *change, ok bool) {
 	if err != nil {
 		return nil, false
 	}
+	operation := m.Header.Get(headerOperation)
 	return &change{
 		subject: m.Subject, data: m.Data, based: Version(based),
-		deletes: len(m.Header[headerOperation]) > 0,
+		deletes: operation == operationDelete, keeps: operation == operationKeep,
 	}, true
 }

@@ -99,7 +99,14 @@ func (f *flight) send(ctx context.Context, steps []*step) (documents []string, e
 	documents, msgs := f.documents(steps)
 	msgs = slices.Grow(msgs, 2*len(steps))
 	for _, s := range steps {
-		msgs = append(append(msgs, s.out...), s.mark)
+		msgs = append(msgs, s.out...)
+		if s.mark != nil {
+			msgs = append(msgs, s.mark)
+		}
+	}
+	if len(msgs) == 0 { // steps that only wait, and now are behind what they waited for
+		f.land(steps, documents, 0)
+		return documents, nil
 	}
 	delay := dropDelay
 	for range dropTries {
@@ -116,10 +123,7 @@ func (f *flight) send(ctx context.Context, steps []*step) (documents []string, e
 			}
 		}
 		if err == nil {
-			for _, s := range steps {
-				s.ended = true
-			}
-			f.landed(steps, documents, first)
+			f.land(steps, documents, first)
 			return documents, nil
 		}
 		if !errors.Is(err, bus.ErrIncomplete) && !errors.Is(err, bus.ErrBusy) {
@@ -129,6 +133,13 @@ func (f *flight) send(ctx context.Context, steps []*step) (documents []string, e
 		delay *= 2
 	}
 	return documents, err
+}
+
+func (f *flight) land(steps []*step, documents []string, first uint64) {
+	for _, s := range steps {
+		s.ended = true
+	}
+	f.landed(steps, documents, first)
 }
 
 // find looks for a batch whose answer got lost: it is stored if its first mark
@@ -150,7 +161,9 @@ func (f *flight) overtaken(ctx context.Context, steps []*step) bool {
 	bases := f.bases(steps)
 	subjects := make([]string, 0, len(steps)+len(bases))
 	for _, s := range steps {
-		subjects = append(subjects, s.mark.Subject)
+		if s.mark != nil {
+			subjects = append(subjects, s.mark.Subject)
+		}
 	}
 	for subject := range bases {
 		subjects = append(subjects, subject)
@@ -161,20 +174,41 @@ func (f *flight) overtaken(ctx context.Context, steps []*step) bool {
 	if err != nil {
 		return false
 	}
-	last := make(map[string]uint64, len(subjects))
+	last, all := make(map[string]uint64, len(subjects)), true
 	for m, err := range answers {
-		if err != nil {
+		if all = err == nil || errors.Is(err, jetstreamext.ErrNoMessages); err != nil {
 			break // what is known is enough to go on
 		}
 		last[m.Subject] = m.Sequence
 	}
 	for _, s := range steps {
-		if last[s.mark.Subject] > s.after {
+		if s.mark != nil && last[s.mark.Subject] > s.after {
 			f.end(s, fmt.Errorf("%w: %s", errConflict, s.mark.Subject))
 		}
 	}
-	f.breakOff(steps, func(subject string) bool { return last[subject] > bases[subject] })
+	moved := map[string]bool{}
+	for subject, base := range bases {
+		revision := last[subject]
+		if revision < base && all {
+			revision = f.ask(ctx, subject, base)
+		}
+		if moved[subject] = revision > base || revision < base && all; moved[subject] {
+			f.learn(subject, revision)
+		}
+	}
+	f.breakOff(steps, moved)
 	return len(f.standing(steps)) < len(steps)
+}
+
+// ask returns the revision of a document that is older than one which steps
+// follow, or not there: either the copy of the stream that was asked lags behind,
+// or the document has gone back, and that only the stream's leader knows.
+func (f *flight) ask(ctx context.Context, subject string, base uint64) uint64 {
+	m, err := f.reader.latest(ctx, subject)
+	if err != nil {
+		return base // left to the server to judge
+	}
+	return sequenceOf(m)
 }
 
 // failAt ends the step that a message of the batch belongs to.
@@ -187,7 +221,11 @@ func (f *flight) failAt(steps []*step, documents []string, misfit *bus.BatchErro
 		}
 	}
 	for _, s := range steps {
-		if i -= 1 + len(s.out); i < 0 {
+		i -= len(s.out)
+		if s.mark != nil {
+			i--
+		}
+		if i < 0 {
 			f.end(s, misfit.Err)
 			return
 		}

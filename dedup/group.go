@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
 )
@@ -29,109 +27,22 @@ type group struct {
 	serial Version // of the latest change
 	// tips are the documents with a change that is not committed yet.
 	tips map[string]*tip
-	// settled are lower bounds of the revisions of documents committed from
-	// here, so that a step based on an older one is found out without asking.
-	settled map[string]uint64
+	// known are the latest revisions of documents that this process has heard
+	// of. They say when to ask the stream's leader, and never what is there: a
+	// stream that was made anew or has lost its end goes back.
+	known map[string]uint64
 }
 
 const (
 	// maxBatchBytes bounds what a batch holds at server and client; a single
 	// step may be larger.
 	maxBatchBytes = 4 << 20
-	// maxSettled is how many documents are remembered after their commit.
-	maxSettled = 4096
+	// maxKnown is how many documents are remembered.
+	maxKnown = 4096
 )
 
-// step is a completion on its way: the mark, what goes out and the documents
-// that change with it.
-type step struct {
-	mark  *nats.Msg
-	after uint64 // the revision that the mark follows
-	out   []*nats.Msg
-	docs  []*change
-	// alone are subjects of out of which a batch can hold one message only:
-	// one that replaces what is there, as a timer does.
-	alone []string
-	size  int64
-	ended bool         // has an outcome; belongs to its flight
-	done  chan outcome // receives one
-}
-
-type outcome struct {
-	revision uint64 // of the mark
-	err      error
-}
-
-// change is one document that a step writes.
-type change struct {
-	subject string
-	data    []byte
-	deletes bool
-	based   Version // what the handler has seen
-	tip     *tip    // of its document, once it is staged
-}
-
-// tip is the newest change of a document that is not committed yet. Later
-// steps build on it: a whole row of them is committed as one write.
-type tip struct {
-	version Version
-	data    []byte
-	deletes bool
-	base    uint64 // the document's revision in the stream
-	open    int    // changes that are not committed
-	broken  bool   // one of them failed: the others fall with it
-}
-
 func newGroup(b *bus.Bus, reader *streamStore) *group {
-	return &group{bus: b, reader: reader, tips: map[string]*tip{}, settled: map[string]uint64{}}
-}
-
-func newStep(mark *nats.Msg, after uint64, out []*nats.Msg) *step {
-	s := &step{mark: mark, after: after, done: make(chan outcome, 1), size: bus.PayloadSize(mark)}
-	for _, m := range out {
-		s.size += bus.PayloadSize(m)
-		if c, ok := changeOf(m); ok {
-			s.docs = append(s.docs, c)
-		} else {
-			s.out = append(s.out, m)
-			if replaces(m) {
-				s.alone = append(s.alone, m.Subject)
-			}
-		}
-	}
-	return s
-}
-
-// replaces reports whether a message replaces all others of its subject. The
-// server sees to that for schedules.
-func replaces(m *nats.Msg) bool {
-	return len(m.Header[jetstream.MsgRollup]) > 0 || len(m.Header[jetstream.ScheduleHeader]) > 0
-}
-
-// subjects are all that no two steps may write without regard to each other.
-func (s *step) subjects(yield func(subject string) bool) {
-	for _, c := range s.docs {
-		if !yield(c.subject) {
-			return
-		}
-	}
-	for _, subject := range s.alone {
-		if !yield(subject) {
-			return
-		}
-	}
-}
-
-func (s *step) messages() int { return 1 + len(s.out) + len(s.docs) }
-
-func (s *step) changes(subject string) bool {
-	return slices.ContainsFunc(s.docs, func(c *change) bool { return c.subject == subject })
-}
-
-// broken reports whether the step builds on a change that failed. The caller
-// holds the group's mu.
-func (s *step) broken() bool {
-	return slices.ContainsFunc(s.docs, func(c *change) bool { return c.tip.broken })
+	return &group{bus: b, reader: reader, tips: map[string]*tip{}, known: map[string]uint64{}}
 }
 
 // commit makes a step durable and returns the revision of its mark. Errors
@@ -142,6 +53,9 @@ func (g *group) commit(ctx context.Context, s *step) (uint64, error) {
 	if n := s.messages(); n > bus.MaxBatch {
 		return 0, fmt.Errorf("%w: a step of %d messages, the server takes %d in one batch", bus.ErrTooLarge, n, bus.MaxBatch)
 	}
+	if err := g.confirm(ctx, s.reads); err != nil {
+		return 0, err
+	}
 	if err := g.enqueue(s); err != nil { //nolint:contextcheck // a flight carries other steps, too, and outlives this one's context
 		return 0, err
 	}
@@ -151,6 +65,21 @@ func (g *group) commit(ctx context.Context, s *step) (uint64, error) {
 	case <-ctx.Done():
 		return 0, fmt.Errorf("%w: not committed yet: %w", bus.ErrUnavailable, context.Cause(ctx))
 	}
+}
+
+// confirm asks the stream's leader whether documents are as a step has seen them.
+func (g *group) confirm(ctx context.Context, reads []*change) error {
+	for _, c := range reads {
+		m, err := g.reader.latest(ctx, c.subject)
+		if err != nil {
+			return err
+		}
+		if sequence := sequenceOf(m); sequence != uint64(c.based) {
+			g.learn(c.subject, sequence)
+			return fmt.Errorf("%w: %s", ErrStale, c.subject)
+		}
+	}
+	return nil
 }
 
 func (g *group) enqueue(s *step) error {
@@ -178,11 +107,34 @@ func (g *group) current(c *change) bool {
 	if t := g.tips[c.subject]; t != nil {
 		return !t.broken && t.version == c.based
 	}
-	return !c.based.staged() && uint64(c.based) >= g.settled[c.subject]
+	return !c.based.staged() && uint64(c.based) >= g.known[c.subject]
+}
+
+// learn notes the revision of a document, as the stream's leader tells it.
+func (g *group) learn(subject string, revision uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.known) >= maxKnown {
+		clear(g.known) // they only save a question
+	}
+	g.known[subject] = revision
+}
+
+// behind reports whether a revision of a document is older than one that this
+// process has heard of.
+func (g *group) behind(subject string, revision uint64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return revision < g.known[subject]
 }
 
 func (g *group) stage(c *change) {
 	t := g.tips[c.subject]
+	if c.keeps {
+		t.open++
+		c.tip = t
+		return
+	}
 	if t == nil {
 		t = &tip{base: uint64(c.based)}
 		g.tips[c.subject] = t
@@ -238,17 +190,6 @@ func (g *group) take() []*step {
 	return taken
 }
 
-// waits says that a step cannot be in the batch: a timer is in it already, or a
-// step before it waits that writes the same.
-func (s *step) waits(waiting, once map[string]bool) bool {
-	for subject := range s.subjects {
-		if waiting[subject] || once[subject] {
-			return true
-		}
-	}
-	return false
-}
-
 // landed ends steps that were stored from sequence first on.
 func (g *group) landed(steps []*step, documents []string, first uint64) {
 	g.mu.Lock()
@@ -256,29 +197,35 @@ func (g *group) landed(steps []*step, documents []string, first uint64) {
 	revisions := make([]uint64, len(steps))
 	for i, s := range steps {
 		revisions[i] = sequence + uint64(len(s.out))
-		sequence = revisions[i] + 1
-		for _, c := range s.docs {
-			c.tip.open--
+		if s.mark != nil {
+			sequence = revisions[i] + 1
 		}
 	}
 	for i, subject := range documents {
-		t := g.tips[subject]
-		t.base = first + uint64(i)
-		if t.open == 0 {
-			delete(g.tips, subject)
+		g.tips[subject].base = first + uint64(i)
+	}
+	for _, s := range steps {
+		for _, c := range s.docs {
+			g.leave(c)
 		}
-		if len(g.settled) >= maxSettled {
-			clear(g.settled) // they only save a question
-		}
-		g.settled[subject] = first
 	}
 	g.mu.Unlock()
+	for i, subject := range documents {
+		g.learn(subject, first+uint64(i))
+	}
 	for i, s := range steps {
 		s.done <- outcome{revision: revisions[i]}
 	}
 }
 
-// broken reports whether a step builds on a change that failed.
+// leave ends a change's part in its document's tip. The caller holds g.mu.
+func (g *group) leave(c *change) {
+	if c.tip.open--; c.tip.open == 0 && g.tips[c.subject] == c.tip {
+		delete(g.tips, c.subject)
+	}
+}
+
+// broken reports whether a step rests on a change that failed.
 func (g *group) broken(s *step) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -286,12 +233,12 @@ func (g *group) broken(s *step) bool {
 }
 
 // breakOff says of documents that the steps change that others have changed them.
-func (g *group) breakOff(steps []*step, moved func(subject string) bool) {
+func (g *group) breakOff(steps []*step, moved map[string]bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range steps {
-		for _, c := range s.docs {
-			c.tip.broken = c.tip.broken || moved(c.subject)
+		for c := range s.writes {
+			c.tip.broken = c.tip.broken || moved[c.subject]
 		}
 	}
 }
@@ -321,10 +268,8 @@ func (g *group) fail(s *step, err error) {
 // abandon takes the changes of a step back. The caller holds g.mu.
 func (g *group) abandon(s *step) {
 	for _, c := range s.docs {
-		c.tip.broken = true
-		if c.tip.open--; c.tip.open == 0 {
-			delete(g.tips, c.subject)
-		}
+		c.tip.broken = c.tip.broken || !c.keeps
+		g.leave(c)
 	}
 }
 
@@ -335,7 +280,7 @@ func (g *group) documents(steps []*step) (subjects []string, msgs []*nats.Msg) {
 	defer g.mu.Unlock()
 	index := map[string]int{}
 	for _, s := range steps {
-		for _, c := range s.docs {
+		for c := range s.writes {
 			i, again := index[c.subject]
 			if !again {
 				i = len(msgs)
@@ -349,28 +294,13 @@ func (g *group) documents(steps []*step) (subjects []string, msgs []*nats.Msg) {
 	return subjects, msgs
 }
 
-func (c *change) message(base uint64) *nats.Msg {
-	m := &nats.Msg{Subject: c.subject, Data: c.data, Header: nats.Header{
-		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(base, 10)},
-		jetstream.MsgTTLHeader:              {"never"},
-	}}
-	if base > 0 {
-		m.Header[jetstream.MsgRollup] = []string{jetstream.MsgRollupSubject}
-	}
-	if c.deletes {
-		m.Header[headerOperation] = []string{operationDelete}
-		m.Header[jetstream.MsgTTLHeader] = []string{deletedTTL}
-	}
-	return m
-}
-
 // bases returns the revisions that the documents of the steps follow.
 func (g *group) bases(steps []*step) map[string]uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	bases := map[string]uint64{}
 	for _, s := range steps {
-		for _, c := range s.docs {
+		for c := range s.writes {
 			bases[c.subject] = c.tip.base
 		}
 	}

@@ -68,6 +68,19 @@ func (s *source) last(ctx context.Context, subject string) (*jetstream.RawStream
 	return m, nil
 }
 
+// latest is last as the stream's leader has it, which does not lag behind.
+func (s *source) latest(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	m, err := s.bus.Latest(ctx, s.stream, subject)
+	return m, s.missing(err)
+}
+
+func sequenceOf(m *jetstream.RawStreamMsg) uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Sequence
+}
+
 // fault gives an error of reading its sentinel.
 func (s *source) fault(err error) error {
 	switch {
@@ -79,7 +92,7 @@ func (s *source) fault(err error) error {
 	return fmt.Errorf("%w: read %s: %w", bus.ErrUnavailable, s.name, err)
 }
 
-// missing gives a publish that met no stream this store's name for it.
+// missing gives a call that met no stream this store's name for it.
 func (s *source) missing(err error) error {
 	if errors.Is(err, bus.ErrNoStream) {
 		return fmt.Errorf("%w: %w", s.absent(), err)

@@ -17,14 +17,18 @@
 //   - Optimistic concurrency: a step is committed only if every document it
 //     changes is still as its handler saw it. Otherwise the handler runs again,
 //     on what is there now; that is no failed attempt.
+//   - A verdict rests on what is committed: whatever a handler makes of documents
+//     that it has read with its context, also an error, also a step that leaves them
+//     as they are, is kept only if they were committed and still like that
+//     afterwards. Otherwise the handler runs again.
 //   - Within one process steps build on each other before they are committed:
 //     a document that every event changes is written once a batch, not once an event.
 //
 // # Not guaranteed
 //
-//   - Anything about documents that a step has read and does not change: others
-//     may change them at the same time. Putting the value back as it is makes the
-//     step depend on it.
+//   - That a document which a step has read and does not change stays as it is
+//     until the step is stored: it is checked right before. Putting the value back
+//     as it is makes both one.
 //   - Speed for one document that several processes change at once: their
 //     batches contend. Divide the keys, or the document.
 //   - A listing at one moment: [Store.Each] sees changes made meanwhile or not.

@@ -51,14 +51,19 @@ type Change struct {
 	err     error
 }
 
-// Get reads a document that the step will change, as the steps before it leave
-// it, also those that are not committed yet. With replicas it may lag behind
-// what other processes have written: a step that changes the document is then
-// run again; one that only reads it is not protected, unless it puts the value
-// back unchanged. Errors match [ErrDecode] when what
-// is stored is not a T, else [bus.ErrUnavailable], [bus.ErrClosed] or [dedup.ErrNoStream].
+// Get reads a document in a handler, with the handler's context: as the steps
+// before it leave it, also those that are not committed yet, and with replicas
+// perhaps as it was before others changed it. Whatever the handler makes of it,
+// a step, an error, or nothing, is kept only if the document was committed and
+// current like this; else the handler runs again. Errors match [ErrDecode] when
+// what is stored is not a T, else [bus.ErrUnavailable], [bus.ErrClosed] or
+// [dedup.ErrNoStream].
 func (s *Store[T]) Get(ctx context.Context, key bus.Key) (Document[T], error) {
-	return s.read(ctx, key, s.ledger.Document)
+	d, err := s.read(ctx, key, s.ledger.Document)
+	if d.ledger != nil {
+		note(ctx, read{d.ledger, d.subject, d.version})
+	}
+	return d, err
 }
 
 // Committed reads a document for anybody but a step: as it is durable. With
@@ -76,7 +81,7 @@ func (s *Store[T]) read(ctx context.Context, key bus.Key, read func(context.Cont
 	d := Document[T]{Exists: stored.Exists, subject: subject, version: stored.Version, ledger: s.ledger}
 	if d.Exists {
 		if err := json.Unmarshal(stored.Data, &d.Value); err != nil {
-			return Document[T]{}, fmt.Errorf("%w: %s: %w", ErrDecode, subject, err)
+			return d, fmt.Errorf("%w: %s: %w", ErrDecode, subject, err)
 		}
 	}
 	return d, nil
@@ -137,9 +142,10 @@ func (s *Store[T]) subject(key bus.Key) string {
 	return s.bus.Names().StateSubject(s.consumer, key)
 }
 
-// Messages returns what a step's changes become, for the ledger that the
-// consumer uses. Errors match [ErrChange]: the changes can never be stored.
-func Messages(l dedup.Ledger, changes []Change) ([]*nats.Msg, error) {
+// Messages returns what a step's changes become, and what its handler has read
+// besides, for the ledger that the consumer uses. Errors match [ErrChange]: the
+// changes can never be stored.
+func Messages(l dedup.Ledger, changes []Change, reads *Reads) ([]*nats.Msg, error) {
 	msgs := make([]*nats.Msg, 0, len(changes))
 	seen := map[string]bool{}
 	var errs []error
@@ -157,5 +163,5 @@ func Messages(l dedup.Ledger, changes []Change) ([]*nats.Msg, error) {
 		seen[c.subject] = true
 		msgs = append(msgs, c.message)
 	}
-	return msgs, errors.Join(errs...)
+	return append(msgs, reads.keep(l, seen)...), errors.Join(errs...)
 }

@@ -62,7 +62,7 @@ func (s *shop) step(id string, handler func() ([]state.Change, error)) (runs int
 		if err != nil {
 			return runs, err
 		}
-		msgs, err := state.Messages(s.ledger, changes)
+		msgs, err := state.Messages(s.ledger, changes, nil)
 		if err != nil {
 			return runs, err
 		}
@@ -260,11 +260,11 @@ func TestMessages_refuses(t *testing.T) {
 		"not made by":   {{}},
 		"chan int":      {c.Put(nil)},
 	} {
-		if _, err := state.Messages(s.ledger, changes); !errors.Is(err, state.ErrChange) || !strings.Contains(err.Error(), want) {
+		if _, err := state.Messages(s.ledger, changes, nil); !errors.Is(err, state.ErrChange) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if _, err := state.Messages(other.ledger, []state.Change{d.Put(stock{1})}); !errors.Is(err, state.ErrChange) {
+	if _, err := state.Messages(other.ledger, []state.Change{d.Put(stock{1})}, nil); !errors.Is(err, state.ErrChange) {
 		t.Errorf("another ledger: got %v, want ErrChange", err)
 	}
 	if _, err := state.Of[stock](b, s.ledger, "Not A Name"); !errors.Is(err, bus.ErrInvalidConsumer) {

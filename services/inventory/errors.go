@@ -6,8 +6,7 @@ var (
 	// ErrNotReady is returned by Health while the stock is not seeded.
 	ErrNotReady = errors.New("inventory: not ready")
 	// ErrNotReserved is returned for the confirmation of an order that the
-	// inventory has not heard of, or not yet: a copy of the stream that lags
-	// behind does not have its document. It is tried again, then dead-lettered.
+	// inventory has not heard of. It is tried again, then dead-lettered.
 	ErrNotReserved = errors.New("inventory: nothing is reserved for the order")
 	// ErrNotHeld is returned, and the event dead-lettered, when fewer pieces
 	// are held than were reserved: somebody else has written the documents.

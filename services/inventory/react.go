@@ -34,10 +34,10 @@ func (s *Service) cancelRequested(ctx context.Context, _ bus.Event, p events.Can
 // react reads an order's document and those of its items, which are those given
 // or else the document's own, and returns what the verdict makes of them.
 //
-// What is read may lag behind. A verdict that changes the documents is
-// committed only if they still are as read; so a verdict that changes nothing
-// must be one that later states of the order would not alter. A rejection is of
-// the stock as it was read: what is given back meanwhile comes too late for it.
+// What is read may lag behind, or be of a step that is never committed. The
+// consumer sees to it that no verdict rests on that, whether it changes the
+// documents or not. A rejection is of the stock as it was then: what is given
+// back later comes too late for it.
 func (s *Service) react(
 	ctx context.Context, id string, items []events.Item, decide func(o Order, stock []Stock) (verdict, error),
 ) (consumer.Step, error) {
