@@ -2,6 +2,8 @@ module github.com/farandole/farandole
 
 go 1.26.8
 
+toolchain go1.26.11
+
 require (
 	charm.land/lipgloss/v2 v2.1.0
 	github.com/alecthomas/kong v1.17.0

@@ -2,6 +2,8 @@ module github.com/farandole/farandole/bench
 
 go 1.26.8
 
+toolchain go1.26.11
+
 replace github.com/farandole/farandole => ../
 
 tool github.com/nats-io/nats-server/v2

@@ -37,7 +37,7 @@ func TestKillLosesNothing(t *testing.T) {
 	s.ready(s.url)
 	ids := c.done(t)
 	s.awaitStatus(t, confirmed, ids...)
-	auditOK(t, s.nats, s.orders, s.gateway, ids)
+	auditOK(t, s.nats, s.orders, s.books, ids)
 }
 
 // The system is stopped in order while customers order: it ends in time with
@@ -60,7 +60,7 @@ func TestStopAndGoOn(t *testing.T) {
 	s.startReady()
 	ids := c.done(t)
 	s.awaitStatus(t, confirmed, ids...)
-	auditOK(t, s.nats, s.orders, s.gateway, ids)
+	auditOK(t, s.nats, s.orders, s.books, ids)
 	s.stopCleanly()
 }
 

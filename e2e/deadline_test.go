@@ -41,7 +41,7 @@ func raceDeadlines(t *testing.T, s *system, orders int) {
 			return err
 		})
 	}
-	auditOK(t, s.nats, s.orders, s.gateway, ids)
+	auditOK(t, s.nats, s.orders, s.books, ids)
 	due := s.count(t, "order.deadline.v1")
 	t.Logf("%d confirmed, %d cancelled, %d deadlines came", ended[confirmed], ended[cancelled], due)
 	if ended[cancelled] == 0 || due < ended[cancelled] {
@@ -65,7 +65,7 @@ func TestDeadlineWithoutPayment(t *testing.T) {
 	})
 	p := s.payment("payment")
 	s.awaitStatus(t, cancelled, id)
-	auditOK(t, s.nats, s.orders, s.gateway, []string{id})
+	auditOK(t, s.nats, s.orders, s.books, []string{id})
 	p.stopCleanly()
 }
 

@@ -22,6 +22,7 @@ type fleet struct {
 	nats    string // URLs
 	orders  string // order's database
 	gateway string // URL
+	books   string // URL of the gateway's books
 	members []*member
 	bus     *bus.Bus
 	db      *sql.DB // order's
@@ -47,8 +48,7 @@ func onOneNode(t testing.TB, orders string, flags ...string) *fleet {
 	f := newFleet(t, orders)
 	port := freePort(f.t)
 	f.nats = fmt.Sprintf("nats://127.0.0.1:%d", port)
-	f.add("nats", "gateway", "--embedded", "--store", filepath.Join(f.evidence, "store"), "--nats-port", fmt.Sprint(port))
-	f.gateway = f.members[0].url + "/gateway"
+	f.addGateway("nats", "--embedded", "--store", filepath.Join(f.evidence, "store"), "--nats-port", fmt.Sprint(port))
 	f.addServices(1, flags...)
 	return f
 }
@@ -62,8 +62,7 @@ func onThreeNodes(t testing.TB, orders string, flags ...string) *fleet {
 		urls = append(urls, s.URL())
 	}
 	f.nats = strings.Join(urls, ",")
-	f.add("gateway", "gateway", "--gateway-books", filepath.Join(f.evidence, "books"))
-	f.gateway = f.members[0].url + "/gateway"
+	f.addGateway("gateway", "--gateway-books", filepath.Join(f.evidence, "books"))
 	f.addServices(3, flags...)
 	return f
 }
@@ -121,6 +120,14 @@ func (f *fleet) addServices(replicas int, flags ...string) {
 			f.t.Error(err)
 		}
 	})
+}
+
+// addGateway starts the process that serves the gateway.
+func (f *fleet) addGateway(name string, flags ...string) {
+	f.t.Helper()
+	admin := freePort(f.t)
+	f.gateway = f.add(name, "gateway", append(flags, "--admin", fmt.Sprintf("127.0.0.1:%d", admin))...).url + "/gateway"
+	f.books = localURL(admin) + "/gateway"
 }
 
 // add starts a process that serves one service.

@@ -184,7 +184,7 @@ func (s *storm) audit() (r audit.Report) {
 	s.t.Helper()
 	bustest.Eventually(s.t, patience, func() (err error) {
 		s.supervise()
-		if r, err = audit.Run(s.t.Context(), s.bus, s.db, s.gateway, s.ids...); err != nil {
+		if r, err = audit.Run(s.t.Context(), s.bus, s.db, s.books, s.ids...); err != nil {
 			return err
 		}
 		if !r.OK || r.Unfinished+r.DeadLetters > 0 || r.Orders != len(s.ids) {

@@ -28,7 +28,7 @@ func TestB22_kill_between_charge_and_done(t *testing.T) {
 		p.stopCleanly()
 		ids = append(ids, id)
 	}
-	auditOK(t, s.nats, s.orders, s.gateway, ids)
+	auditOK(t, s.nats, s.orders, s.books, ids)
 }
 
 // The provider answers later than the client waits: the next try, under the
@@ -40,7 +40,7 @@ func TestB22_provider_slower_than_client_timeout(t *testing.T) {
 	s.setGateway(`{"mode":"slow","delay_ms":30000}`)
 	id := s.mustPlace(t, "slow", "ada")
 	s.awaitStatus(t, confirmed, id)
-	auditOK(t, s.nats, s.orders, s.gateway, []string{id})
+	auditOK(t, s.nats, s.orders, s.books, []string{id})
 }
 
 // A stalls in the middle of a step for longer than its lease, B takes over and
@@ -65,7 +65,7 @@ func TestB24_stalled_worker_wakes_after_takeover(t *testing.T) {
 
 	s.setGateway(`{}`)
 	s.awaitStatus(t, confirmed, id)
-	auditOK(t, s.nats, s.orders, s.gateway, []string{id})
+	auditOK(t, s.nats, s.orders, s.books, []string{id})
 	a.stopCleanly()
 	b.stopCleanly()
 }
@@ -98,7 +98,7 @@ func TestB47_stop_with_orders_in_flight(t *testing.T) {
 	}
 	s.awaitStatus(t, confirmed, ids[waiting:]...)
 	s.awaitStatus(t, confirmed, ids[:waiting]...)
-	auditOK(t, s.nats, s.orders, s.gateway, ids)
+	auditOK(t, s.nats, s.orders, s.books, ids)
 	next.stopCleanly()
 }
 
@@ -116,6 +116,6 @@ func TestB47_step_longer_than_grace(t *testing.T) {
 	}
 	p = s.payment("payment again", flags...)
 	s.awaitStatus(t, confirmed, id)
-	auditOK(t, s.nats, s.orders, s.gateway, []string{id})
+	auditOK(t, s.nats, s.orders, s.books, []string{id})
 	p.stopCleanly()
 }

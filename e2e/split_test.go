@@ -19,20 +19,23 @@ type split struct {
 	nats    string // URL
 	orders  string // order's database
 	gateway string // URL
+	books   string // URL of the gateway's books and faults
 }
 
 // newSplit starts a server and the rest; flags are added to the rest's command line.
 func newSplit(t testing.TB, flags ...string) *split {
 	t.Helper()
-	port, store := freePort(t), t.TempDir()
+	port, admin, store := freePort(t), freePort(t), t.TempDir()
 	s := &split{
 		shop: shop{url: localURL(port)}, t: t,
 		nats:    bustest.StartServer(t, bustest.ServerConfig{}).URL(),
 		orders:  filepath.Join(store, "order.db"),
 		gateway: localURL(port) + "/gateway",
+		books:   localURL(admin) + "/gateway",
 	}
 	start(t, "rest", append([]string{
-		"serve", "order", "inventory", "gateway", "--server", s.nats, "--store", store, "--http", fmt.Sprintf("127.0.0.1:%d", port),
+		"serve", "order", "inventory", "gateway", "--server", s.nats, "--store", store,
+		"--http", fmt.Sprintf("127.0.0.1:%d", port), "--admin", fmt.Sprintf("127.0.0.1:%d", admin),
 	}, flags...)...).ready(s.url)
 	return s
 }
@@ -52,14 +55,14 @@ func (s *split) payment(name string, flags ...string) *process {
 // setGateway tells the payment gateway what is wrong with it.
 func (s *split) setGateway(faults string) {
 	s.t.Helper()
-	if _, err := do(s.t.Context(), http.MethodPut, s.gateway+"/faults", nil, []byte(faults)); err != nil {
+	if _, err := do(s.t.Context(), http.MethodPut, s.books+"/faults", nil, []byte(faults)); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
 // charges counts an order's charges in the gateway's books.
 func (s *split) charges(order string) (int, error) {
-	answer, err := get(s.t.Context(), s.gateway+"/books")
+	answer, err := get(s.t.Context(), s.books+"/books")
 	if err != nil {
 		return 0, err
 	}

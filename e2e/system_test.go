@@ -11,27 +11,27 @@ import (
 type system struct {
 	*process
 	shop
-	t       testing.TB
-	nats    string // URL
-	orders  string // order's database
-	gateway string // URL
-	args    []string
+	t      testing.TB
+	nats   string // URL
+	orders string // order's database
+	books  string // URL of the gateway's books
+	args   []string
 }
 
 // newSystem returns a system with a store of its own; flags are added to its
 // command line. It does not run yet.
 func newSystem(t testing.TB, flags ...string) *system {
 	t.Helper()
-	httpPort, natsPort, store := freePort(t), freePort(t), t.TempDir()
+	httpPort, adminPort, natsPort, store := freePort(t), freePort(t), freePort(t), t.TempDir()
 	return &system{
-		shop:    shop{url: localURL(httpPort)},
-		t:       t,
-		nats:    fmt.Sprintf("nats://127.0.0.1:%d", natsPort),
-		orders:  filepath.Join(store, "order.db"),
-		gateway: localURL(httpPort) + "/gateway",
+		shop:   shop{url: localURL(httpPort)},
+		t:      t,
+		nats:   fmt.Sprintf("nats://127.0.0.1:%d", natsPort),
+		orders: filepath.Join(store, "order.db"),
+		books:  localURL(adminPort) + "/gateway",
 		args: append([]string{
 			"serve", "all", "--embedded", "--store", store,
-			"--nats-port", fmt.Sprint(natsPort), "--http", fmt.Sprintf("127.0.0.1:%d", httpPort),
+			"--nats-port", fmt.Sprint(natsPort), "--http", fmt.Sprintf("127.0.0.1:%d", httpPort), "--admin", fmt.Sprintf("127.0.0.1:%d", adminPort),
 		}, flags...),
 	}
 }

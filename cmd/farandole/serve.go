@@ -16,8 +16,10 @@ import (
 type serveCmd struct {
 	Services []string `arg:"" name:"service" enum:"order,payment,inventory,gateway,all" help:"order, payment, inventory, gateway (stands in for a payment provider), or all."`
 
-	HTTP  string        `name:"http" default:"127.0.0.1:8080" env:"FARANDOLE_HTTP" placeholder:"ADDR" help:"Where to listen for the services' HTTP, /healthz, /readyz and /metrics. Default: ${default}."`
-	Grace time.Duration `default:"10s" env:"FARANDOLE_GRACE" placeholder:"DURATION" help:"How long work under way may take when stopping. Default: ${default}."`
+	HTTP      string        `name:"http" default:"127.0.0.1:8080" env:"FARANDOLE_HTTP" placeholder:"ADDR" help:"Where to listen for the services' HTTP, /healthz, /readyz and /metrics. Default: ${default}."`
+	Admin     string        `env:"FARANDOLE_ADMIN" placeholder:"ADDR" help:"Where to listen for operators: /readyz with its reasons, fault switches (/faults, /gateway/faults), the gateway's books (/gateway/books). Default: nowhere."`
+	AllowHost []string      `name:"allow-host" env:"FARANDOLE_ALLOW_HOST" placeholder:"HOST" help:"A name of this process in URLs; requests under others are refused. Default: any, but on a loopback address localhost and loopback addresses alone."`
+	Grace     time.Duration `default:"10s" env:"FARANDOLE_GRACE" placeholder:"DURATION" help:"How long work under way may take when stopping. Default: ${default}."`
 
 	Store       string `env:"FARANDOLE_STORE" placeholder:"DIR" help:"Where data is kept: the embedded server's, and order's in the SQLite database DIR/order.db."`
 	DatabaseURL string `name:"database-url" env:"DATABASE_URL" placeholder:"URL" help:"Postgres database for order, instead of SQLite in the store: postgres://USER:PASSWORD@HOST/NAME; better in the environment."`
@@ -52,16 +54,14 @@ func (c *serveCmd) Run(ctx context.Context, a *app) (err error) {
 		s.connection.Wait = lateServer
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	listener, err := net.Listen("tcp", c.HTTP)
+	listener, err := s.listen(c.HTTP, "--http")
 	if err != nil {
-		return fmt.Errorf("serve: %w: choose another --http", err)
+		return err
 	}
-	s.closeLater(func() error {
-		if err := listener.Close(); !errors.Is(err, net.ErrClosed) { // the host closes it, if it ever runs
-			return err
-		}
-		return nil
-	})
+	admin, err := s.listen(c.Admin, "--admin")
+	if err != nil {
+		return err
+	}
 	if err := s.start(ctx); err != nil {
 		if ctx.Err() != nil { // told to stop while still waiting for the server
 			return nil
@@ -69,9 +69,33 @@ func (c *serveCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	return host.New(host.Config{
-		Parts: s.parts, Listener: listener, Metrics: s.metrics, Grace: c.Grace, Logger: s.log,
-		OnReady: func() { a.say("ready: http://%s, NATS %s", listener.Addr(), s.where()) },
+		Parts: s.parts, Listener: listener, Admin: admin, Hosts: c.AllowHost, Metrics: s.metrics, Grace: c.Grace, Logger: s.log,
+		OnReady: func() {
+			where := fmt.Sprintf("http://%s", listener.Addr())
+			if admin != nil {
+				where += fmt.Sprintf(", admin http://%s", admin.Addr())
+			}
+			a.say("ready: %s, NATS %s", where, s.where())
+		},
 	}).Run(ctx)
+}
+
+// listen opens the listener of a flag; none if the flag is not set.
+func (s *serving) listen(address, flag string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil //nolint:nilnil // the host takes nil for none
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("serve: %w: choose another %s", err, flag)
+	}
+	s.closeLater(func() error {
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) { // the host closes it, if it ever runs
+			return err
+		}
+		return nil
+	})
+	return l, nil
 }
 
 // complete checks the flags together and fills in what follows from them.

@@ -48,13 +48,14 @@ func (l *logged) String() string {
 
 // served is a running serve.
 type served struct {
-	url  string
-	nats string
+	url   string
+	admin string // URL
+	nats  string
 	// stop sends what SIGTERM would, and returns the exit code and stderr.
 	stop func() (int, string)
 }
 
-var readyLine = regexp.MustCompile(`ready: (http://\S+), NATS (\S+)`)
+var readyLine = regexp.MustCompile(`ready: (http://\S+), admin (http://\S+), NATS (\S+)`)
 
 // serve runs serve in the background until it says that it is ready.
 func serve(t *testing.T, args ...string) served {
@@ -62,7 +63,7 @@ func serve(t *testing.T, args ...string) served {
 	ctx, cancel := context.WithCancel(t.Context())
 	stderr, ended := &logged{}, make(chan int, 1)
 	go func() {
-		args := append([]string{"serve", "--http", "127.0.0.1:0"}, args...)
+		args := append([]string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
 		ended <- run(ctx, args, streams{in: strings.NewReader(""), out: io.Discard, err: stderr})
 	}()
 	var s served
@@ -76,7 +77,7 @@ func serve(t *testing.T, args ...string) served {
 		if m == nil {
 			return fmt.Errorf("not ready: %s", stderr)
 		}
-		s.url, s.nats = m[1], m[2]
+		s.url, s.admin, s.nats = m[1], m[2], m[3]
 		return nil
 	})
 	return s
@@ -84,9 +85,9 @@ func serve(t *testing.T, args ...string) served {
 
 var client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-func (s served) get(t *testing.T, path string) string {
+func get(t *testing.T, url string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+path, nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	must(t, err)
 	resp, err := client.Do(req)
 	must(t, err)
@@ -94,7 +95,7 @@ func (s served) get(t *testing.T, path string) string {
 	body, err := io.ReadAll(resp.Body)
 	must(t, err)
 	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("GET %s: %s %s", path, resp.Status, body)
+		t.Fatalf("GET %s: %s %s", url, resp.Status, body)
 	}
 	return string(body)
 }
@@ -121,7 +122,7 @@ func (s served) place(t *testing.T, key, customer string) (id string) {
 func (s served) awaitStatus(t *testing.T, id, want string) {
 	t.Helper()
 	bustest.Eventually(t, soon, func() error {
-		if body := s.get(t, "/orders/"+id); !strings.Contains(body, `"status":"`+want+`"`) {
+		if body := get(t, s.url+"/orders/"+id); !strings.Contains(body, `"status":"`+want+`"`) {
 			return fmt.Errorf("order %s: %s", id, body)
 		}
 		return nil
@@ -136,12 +137,12 @@ func TestServe_keeps_a_whole_system_over_restarts(t *testing.T) {
 	good, poor := s.place(t, "k1", "alice"), s.place(t, "k2", "decline-bob")
 	s.awaitStatus(t, good, "confirmed")
 	s.awaitStatus(t, poor, "cancelled")
-	for path, want := range map[string]string{
-		"/healthz": "ok", "/readyz": `"inventory":"ok"`, "/metrics": `farandole_deliveries_total{consumer="payment"`,
-		"/faults": `"poison":true`, "/stock": "widget", "/gateway/books": good,
+	for url, want := range map[string]string{
+		s.url + "/healthz": "ok", s.url + "/readyz": `"inventory":"ok"`, s.url + "/metrics": `farandole_deliveries_total{consumer="payment"`,
+		s.url + "/stock": "widget", s.admin + "/faults": `"poison":true`, s.admin + "/gateway/books": good, s.admin + "/readyz": `"order":"ok"`,
 	} {
-		if body := s.get(t, path); !strings.Contains(body, want) {
-			t.Errorf("GET %s: %q is missing in %s", path, want, body)
+		if body := get(t, url); !strings.Contains(body, want) {
+			t.Errorf("GET %s: %q is missing in %s", url, want, body)
 		}
 	}
 	if code, stderr := s.stop(); code != exitDone {
@@ -164,7 +165,7 @@ func (s served) audit(t *testing.T, target string, ids ...string) {
 	defer func() { must(t, db.Close()) }()
 	b := bustest.Connect(t, bus.Config{URL: s.nats})
 	bustest.Eventually(t, soon, func() error {
-		r, err := audit.Run(t.Context(), b, db.DB, s.url+"/gateway", ids...)
+		r, err := audit.Run(t.Context(), b, db.DB, s.admin+"/gateway", ids...)
 		if err == nil && !r.OK {
 			err = fmt.Errorf("%v", r.Violations)
 		}
@@ -184,11 +185,11 @@ func TestServe_on_Postgres(t *testing.T) {
 		s.awaitStatus(t, good, "confirmed")
 		s.awaitStatus(t, poor, "cancelled")
 		for _, id := range []string{good, poor} {
-			if list := s.get(t, "/orders?limit=2"); !strings.Contains(list, id) {
+			if list := get(t, s.url+"/orders?limit=2"); !strings.Contains(list, id) {
 				t.Errorf("%s is missing in %s", id, list)
 			}
 		}
-		if body := s.get(t, "/metrics"); !strings.Contains(body, "farandole_outbox") {
+		if body := get(t, s.url+"/metrics"); !strings.Contains(body, "farandole_outbox") {
 			t.Errorf("no metrics of the outbox: %s", body)
 		}
 	}

@@ -109,7 +109,8 @@ func (s *serving) startServer() error {
 }
 
 // startGateway starts the payment provider. It has a port of its own for
-// payment, which outlives the process's other HTTP, and is shown at /gateway/.
+// payment, which outlives the process's other HTTP, and is shown at /gateway/,
+// to operators with its books and faults.
 func (s *serving) startGateway() error {
 	p, err := provider.Start(gateway.Config{Path: s.cmd.GatewayBooks, Logger: s.log})
 	if err != nil {
@@ -119,7 +120,11 @@ func (s *serving) startGateway() error {
 	if s.cmd.GatewayURL == "" {
 		s.cmd.GatewayURL = p.URL
 	}
-	s.parts = append(s.parts, host.Part{Name: "gateway", Routes: map[string]http.Handler{"/gateway/": p.Handler()}})
+	s.parts = append(s.parts, host.Part{
+		Name:   "gateway",
+		Routes: map[string]http.Handler{"/gateway/": p.Handler()},
+		Admin:  map[string]http.Handler{"/gateway/": p.Admin()},
+	})
 	return nil
 }
 
@@ -188,7 +193,7 @@ func (s *serving) addOrder(ctx context.Context, b *bus.Bus) error {
 	if err != nil {
 		return err
 	}
-	s.add(order.Name, svc, map[string]http.Handler{"/": svc.Handler()})
+	s.add(svc, host.Part{Name: string(order.Name), Routes: map[string]http.Handler{"/": svc.Handler()}})
 	return nil
 }
 
@@ -204,7 +209,7 @@ func (s *serving) addPayment(_ context.Context, b *bus.Bus) (err error) {
 	if err != nil {
 		return err
 	}
-	s.add(payment.Name, svc, map[string]http.Handler{"/faults": svc.Handler()})
+	s.add(svc, host.Part{Name: string(payment.Name), Admin: map[string]http.Handler{"/faults": svc.Admin()}})
 	return nil
 }
 
@@ -216,7 +221,7 @@ func (s *serving) addInventory(_ context.Context, b *bus.Bus) error {
 	if err != nil {
 		return err
 	}
-	s.add(inventory.Name, svc, map[string]http.Handler{"/stock": svc.Handler()})
+	s.add(svc, host.Part{Name: string(inventory.Name), Routes: map[string]http.Handler{"/stock": svc.Handler()}})
 	return nil
 }
 
@@ -227,9 +232,10 @@ type service interface {
 	Metrics() prometheus.Gatherer
 }
 
-func (s *serving) add(name bus.Consumer, svc service, routes map[string]http.Handler) {
+func (s *serving) add(svc service, p host.Part) {
 	s.metrics = append(s.metrics, svc.Metrics())
-	s.parts = append(s.parts, host.Part{Name: string(name), Run: svc.Run, Ready: svc.Health, Routes: routes})
+	p.Run, p.Ready = svc.Run, svc.Health
+	s.parts = append(s.parts, p)
 }
 
 // where says which NATS server is used; a login in its URL is not shown.

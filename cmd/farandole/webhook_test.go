@@ -72,7 +72,7 @@ func TestWebhook_delivers_signed_events_and_says_so(t *testing.T) {
 	for path, want := range map[string]string{
 		"/readyz": `"partner":"ok"`, "/metrics": `farandole_webhook_delivery_seconds_count{consumer="partner",status="200"} 1`,
 	} {
-		if body := (served{url: where}).get(t, path); !strings.Contains(body, want) {
+		if body := get(t, where+path); !strings.Contains(body, want) {
 			t.Errorf("GET %s: %q is missing in %s", path, want, body)
 		}
 	}

@@ -155,7 +155,7 @@ func (r *run) audit(ctx context.Context, orders []taken, first []dlq.Entry, repl
 	for i, o := range orders {
 		ids[i] = o.id
 	}
-	verdict, err := audit.Run(ctx, r.bus, r.store.DB, r.gateway.URL, ids...)
+	verdict, err := audit.Run(ctx, r.bus, r.store.DB, r.gateway.AdminURL, ids...)
 	if err != nil {
 		return Report{}, err
 	}

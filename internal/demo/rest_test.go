@@ -148,7 +148,7 @@ func TestKill_commits_nothing_afterwards(t *testing.T) {
 	if err := awaitRest(t.Context(), s.bus, s.store.DB); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := audit.Run(t.Context(), s.bus, s.store.DB, s.gateway.URL); err != nil || !r.OK || r.Orders != cfg.Orders {
+	if r, err := audit.Run(t.Context(), s.bus, s.store.DB, s.gateway.AdminURL); err != nil || !r.OK || r.Orders != cfg.Orders {
 		t.Errorf("%d of %d orders, %v, %v", r.Orders, cfg.Orders, r.Violations, err)
 	}
 }

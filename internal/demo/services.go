@@ -13,6 +13,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/internal/host"
 	"github.com/farandole/farandole/internal/ledger"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/inventory"
@@ -85,7 +86,7 @@ func (o *orderService) start(b *bus.Bus) (process, error) {
 	if err != nil {
 		return process{}, errors.Join(err, db.Close())
 	}
-	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: time.Minute}
+	server := host.NewServer(s.Handler())
 	serving := make(chan error, 1)
 	go func() { serving <- server.Serve(listener) }()
 	run := func(ctx context.Context) error {

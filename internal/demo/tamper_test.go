@@ -80,7 +80,7 @@ func tamper(t *testing.T, databaseURL string) {
 	s, ids := atRest(t, databaseURL)
 	check := func() audit.Report {
 		t.Helper()
-		r, err := audit.Run(t.Context(), s.bus, s.store.DB, s.gateway.URL, ids...)
+		r, err := audit.Run(t.Context(), s.bus, s.store.DB, s.gateway.AdminURL, ids...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,27 +8,47 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Handler is what the process answers: the parts' routes, /healthz (the
-// process runs), /readyz (every part makes progress; 503 and why otherwise)
-// and /metrics.
+// Handler is what the process answers to everybody: the parts' routes, /healthz
+// (the process runs), /readyz (every part makes progress; 503 and which do not
+// otherwise) and /metrics. Why a part makes no progress may name users, hosts
+// and tables, so only the log and [Host.AdminHandler] tell it.
 func (h *Host) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, p := range h.cfg.Parts {
-		for path, handler := range p.Routes {
-			if mount, below := strings.CutSuffix(path, "/"); below {
-				handler = http.StripPrefix(mount, handler)
-			}
-			mux.Handle(path, handler)
-		}
+		mount(mux, p.Routes)
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeStatus(w, http.StatusOK, status{Status: "ok"})
 	})
-	mux.HandleFunc("GET /readyz", h.ready)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		h.ready(w, func(error) string { return "not ready" })
+	})
 	if h.cfg.Metrics != nil {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(h.cfg.Metrics, promhttp.HandlerOpts{}))
 	}
 	return mux
+}
+
+// AdminHandler is what the process answers to operators: the parts' Admin
+// routes, and /readyz with its reasons.
+func (h *Host) AdminHandler() http.Handler {
+	mux := http.NewServeMux()
+	for _, p := range h.cfg.Parts {
+		mount(mux, p.Admin)
+	}
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		h.ready(w, error.Error)
+	})
+	return mux
+}
+
+func mount(mux *http.ServeMux, routes map[string]http.Handler) {
+	for path, handler := range routes {
+		if mount, below := strings.CutSuffix(path, "/"); below {
+			handler = http.StripPrefix(mount, handler)
+		}
+		mux.Handle(path, handler)
+	}
 }
 
 // status is the answer of /healthz and /readyz.
@@ -37,15 +57,18 @@ type status struct {
 	Parts  map[string]string `json:"parts,omitempty"`
 }
 
-func (h *Host) ready(w http.ResponseWriter, _ *http.Request) {
+// ready answers whether all parts make progress, with what tell says of an error.
+func (h *Host) ready(w http.ResponseWriter, tell func(error) string) {
 	s, code := status{Status: "ready", Parts: map[string]string{}}, http.StatusOK
 	for _, p := range h.cfg.Parts {
 		s.Parts[p.Name] = "ok"
 		if p.Ready == nil {
 			continue
 		}
-		if err := p.Ready(); err != nil {
-			s.Parts[p.Name] = err.Error()
+		err := p.Ready()
+		h.log(p.Name, err)
+		if err != nil {
+			s.Parts[p.Name] = tell(err)
 			s.Status, code = "not ready", http.StatusServiceUnavailable
 		}
 	}
@@ -53,6 +76,19 @@ func (h *Host) ready(w http.ResponseWriter, _ *http.Request) {
 		s.Status, code = "stopping", http.StatusServiceUnavailable
 	}
 	writeStatus(w, code, s)
+}
+
+// log tells of a part that was found to be not ready, and of one that is ready again.
+func (h *Host) log(part string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch was := h.unready[part]; {
+	case err != nil && !was:
+		h.cfg.Logger.Warn().Err(err).Str("part", part).Msg("not ready")
+	case err == nil && was:
+		h.cfg.Logger.Warn().Str("part", part).Msg("ready again")
+	}
+	h.unready[part] = err != nil
 }
 
 func writeStatus(w http.ResponseWriter, code int, s status) {

@@ -27,6 +27,8 @@ type Part struct {
 	// that alone, and "/gateway/" everything below, of which the handler does
 	// not see the "/gateway".
 	Routes map[string]http.Handler
+	// Admin is what the part answers to operators alone, by path as in Routes.
+	Admin map[string]http.Handler
 }
 
 // Config says what to run.
@@ -35,6 +37,15 @@ type Config struct {
 	Parts []Part
 	// Listener is where HTTP is served; Run closes it. Nil for no HTTP.
 	Listener net.Listener
+	// Admin is where the parts' Admin routes are served, and /readyz with its
+	// reasons; Run closes it. Nil for none.
+	Admin net.Listener
+	// Hosts are the names of this process in URLs, without a port, as in
+	// shop.example. "localhost" and loopback addresses are always added. Requests
+	// under other names are refused. Defaults to any name, but on a loopback
+	// listener to "localhost" and loopback addresses alone: a foreign page whose
+	// name resolves to 127.0.0.1 (DNS rebinding) must not reach it.
+	Hosts []string
 	// Metrics are served at /metrics. Defaults to none.
 	Metrics prometheus.Gatherer
 	// Grace is how long requests under way may take at the end. Defaults to 10 s.
@@ -42,7 +53,8 @@ type Config struct {
 	// OnReady is called once, when all parts are ready for the first time.
 	// Defaults to nothing.
 	OnReady func()
-	// Logger logs requests that were cut off. Defaults to silence.
+	// Logger logs requests that were cut off, and parts that are not ready when
+	// somebody asks. Defaults to silence.
 	Logger zerolog.Logger
 }
 
@@ -53,6 +65,9 @@ var ErrPart = errors.New("service ended")
 type Host struct {
 	cfg      Config
 	stopping atomic.Bool
+
+	mu      sync.Mutex
+	unready map[string]bool // parts that were not ready when last asked
 }
 
 // New returns a host that runs nothing yet.
@@ -60,7 +75,7 @@ func New(cfg Config) *Host {
 	if cfg.Grace == 0 {
 		cfg.Grace = 10 * time.Second
 	}
-	return &Host{cfg: cfg}
+	return &Host{cfg: cfg, unready: map[string]bool{}}
 }
 
 // Run runs all parts until ctx ends, then stops them, and returns nil after a
@@ -70,7 +85,8 @@ func (h *Host) Run(ctx context.Context) error {
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	var running sync.WaitGroup
-	errs := make([]error, len(h.cfg.Parts)+1)
+	servers := h.servers()
+	errs := make([]error, len(h.cfg.Parts)+len(servers))
 	for i, p := range h.cfg.Parts {
 		if p.Run == nil {
 			continue
@@ -85,11 +101,10 @@ func (h *Host) Run(ctx context.Context) error {
 	if h.cfg.OnReady != nil {
 		running.Go(func() { h.awaitReady(work) })
 	}
-	server := h.server()
-	if server != nil {
+	for i, server := range servers {
 		running.Go(func() {
-			if err := server.Serve(h.cfg.Listener); !errors.Is(err, http.ErrServerClosed) {
-				errs[len(errs)-1] = fmt.Errorf("http: %w", err)
+			if err := server.Serve(server.listener); !errors.Is(err, http.ErrServerClosed) {
+				errs[len(h.cfg.Parts)+i] = fmt.Errorf("http: %w", err)
 				stop(err)
 			}
 		})
@@ -99,9 +114,7 @@ func (h *Host) Run(ctx context.Context) error {
 	case <-work.Done():
 	}
 	h.stopping.Store(true)
-	if server != nil {
-		h.stopServer(ctx, server)
-	}
+	h.stopServers(ctx, servers)
 	stop(nil)
 	running.Wait()
 	return errors.Join(errs...)
@@ -148,24 +161,44 @@ func (h *Host) runPart(ctx context.Context, p Part) error {
 	}
 }
 
-// stopServer lets requests finish for the grace period, then cuts them off.
-func (h *Host) stopServer(ctx context.Context, server *http.Server) {
+// server is an HTTP server and where it listens.
+type server struct {
+	*http.Server
+	listener net.Listener
+}
+
+// servers are the public one and the admin one, as far as they are wanted.
+func (h *Host) servers() []server {
+	var servers []server
+	if l := h.cfg.Listener; l != nil {
+		servers = append(servers, server{NewServer(protect(h.Handler(), l.Addr(), h.cfg.Hosts)), l})
+	}
+	if l := h.cfg.Admin; l != nil {
+		servers = append(servers, server{NewServer(protect(h.AdminHandler(), l.Addr(), h.cfg.Hosts)), l})
+	}
+	return servers
+}
+
+// stopServers lets requests finish for the grace period, then cuts them off.
+func (h *Host) stopServers(ctx context.Context, servers []server) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.Grace)
 	defer cancel()
-	if err := server.Shutdown(ctx); err != nil {
-		h.cfg.Logger.Warn().Err(err).Msg("requests cut off at the end of the grace period")
-		server.Close() //nolint:errcheck // what it would say, Shutdown has said
+	for _, s := range servers {
+		if err := s.Shutdown(ctx); err != nil {
+			h.cfg.Logger.Warn().Err(err).Msg("requests cut off at the end of the grace period")
+			s.Close() //nolint:errcheck // what it would say, Shutdown has said
+		}
 	}
 }
 
-func (h *Host) server() *http.Server {
-	if h.cfg.Listener == nil {
-		return nil
-	}
+// NewServer is an HTTP server that no slow client can hold for ever: a request
+// has a minute to arrive, and its answer two to be taken.
+func NewServer(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler:           h.Handler(),
+		Handler:           h,
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
+		WriteTimeout:      2 * time.Minute,
 		IdleTimeout:       2 * time.Minute,
 	}
 }

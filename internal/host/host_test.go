@@ -1,17 +1,21 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 )
 
@@ -110,8 +114,93 @@ func TestHost_is_not_ready_while_a_part_is_not(t *testing.T) {
 	l := listen(t)
 	start(t, Config{Parts: []Part{part}, Listener: l, OnReady: func() { t.Error("ready") }})
 	code, body := get(t, "http://"+l.Addr().String()+"/readyz")
-	if code != http.StatusServiceUnavailable || !strings.Contains(body, "no ledger") {
+	if code != http.StatusServiceUnavailable || !strings.Contains(body, `"payment":"not ready"`) {
 		t.Errorf("%d %s", code, body)
+	}
+}
+
+func TestHost_tells_only_operators_why_a_part_is_not_ready(t *testing.T) {
+	t.Parallel()
+	part := untilDone("order")
+	part.Ready = func() error { return errors.New("dial user=ann database=shop") }
+	part.Admin = map[string]http.Handler{"/faults": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	public, admin := listen(t), listen(t)
+	var log bytes.Buffer
+	stop := start(t, Config{Parts: []Part{part}, Listener: public, Admin: admin, Logger: zerolog.New(&log)})
+	for range 3 {
+		if code, body := get(t, "http://"+public.Addr().String()+"/readyz"); code != http.StatusServiceUnavailable || strings.Contains(body, "ann") {
+			t.Errorf("public: %d %s", code, body)
+		}
+	}
+	if code, body := get(t, "http://"+admin.Addr().String()+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "user=ann") {
+		t.Errorf("admin: %d %s", code, body)
+	}
+	for l, want := range map[net.Listener]int{public: http.StatusNotFound, admin: http.StatusOK} {
+		if code, _ := get(t, "http://"+l.Addr().String()+"/faults"); code != want {
+			t.Errorf("fault switch: %d, want %d", code, want)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(log.String(), "user=ann"); n != 1 {
+		t.Errorf("the log tells it %d times: %s", n, log.String())
+	}
+}
+
+func TestHost_refuses_what_foreign_pages_send(t *testing.T) {
+	t.Parallel()
+	var changed atomic.Int64
+	part := untilDone("order")
+	part.Routes = map[string]http.Handler{"/orders": http.HandlerFunc(func(http.ResponseWriter, *http.Request) { changed.Add(1) })}
+	l := listen(t)
+	start(t, Config{Parts: []Part{part}, Listener: l, Hosts: []string{"shop.example"}})
+	for _, tt := range []struct {
+		name, method, host string
+		header             http.Header
+		want               int
+	}{
+		{"no browser", http.MethodPost, "", nil, 200},
+		{"own page", http.MethodPost, "", http.Header{"Sec-Fetch-Site": {"same-origin"}}, 200},
+		{"foreign page", http.MethodPost, "", http.Header{"Sec-Fetch-Site": {"cross-site"}}, 403},
+		{"foreign page in an old browser", http.MethodPost, "", http.Header{"Origin": {"https://evil.example"}}, 403},
+		{"foreign page reads", http.MethodGet, "", http.Header{"Sec-Fetch-Site": {"cross-site"}}, 200},
+		{"name that resolves to loopback", http.MethodPost, "evil.example:8080", nil, 421},
+		{"the same, reading", http.MethodGet, "evil.example", nil, 421},
+		{"private address", http.MethodGet, "10.0.0.1", nil, 421},
+		{"localhost", http.MethodGet, "localhost:8080", nil, 200},
+		{"loopback IPv6", http.MethodGet, "[::1]:8080", nil, 200},
+		{"allowed name", http.MethodPost, "Shop.example", nil, 200},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), tt.method, "http://"+l.Addr().String()+"/orders", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host, req.Close = tt.host, true
+		for name, values := range tt.header {
+			req.Header[name] = values
+		}
+		before := changed.Load()
+		resp, err := (&http.Client{Timeout: soon}).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := resp.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode != tt.want || (changed.Load() > before) != (tt.want == 200) {
+			t.Errorf("%s: %d, %d calls", tt.name, resp.StatusCode, changed.Load()-before)
+		}
+	}
+}
+
+func TestProtect_lets_any_name_in_where_others_can_reach_it(t *testing.T) {
+	t.Parallel()
+	h := protect(http.NotFoundHandler(), &net.TCPAddr{IP: net.IPv4zero, Port: 80}, nil)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://shop.example/", http.NoBody))
+	if w.Code != http.StatusNotFound {
+		t.Errorf("%d", w.Code)
 	}
 }
 

@@ -13,10 +13,10 @@ import (
 // booksTimeout bounds reading the gateway's books.
 const booksTimeout = 30 * time.Second
 
-func (e *Evidence) collectBooks(ctx context.Context, gatewayURL string) error {
+func (e *Evidence) collectBooks(ctx context.Context, booksURL string) error {
 	ctx, cancel := context.WithTimeout(ctx, booksTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(gatewayURL, "/")+"/books", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(booksURL, "/")+"/books", nil)
 	if err != nil {
 		return err
 	}

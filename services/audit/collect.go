@@ -18,7 +18,7 @@ const inventory = "inventory"
 // are the ids of the accepted orders, nil when nobody kept them. It keeps about
 // a kilobyte an order. Errors are those of reading: nothing is wrong with the
 // system, but nothing is known either.
-func Collect(ctx context.Context, b *bus.Bus, orders *sql.DB, gatewayURL string, expected []string) (Evidence, error) {
+func Collect(ctx context.Context, b *bus.Bus, orders *sql.DB, booksURL string, expected []string) (Evidence, error) {
 	e := Evidence{Expected: expected, Events: map[string][]Event{}}
 	for _, step := range []struct {
 		what string
@@ -28,7 +28,7 @@ func Collect(ctx context.Context, b *bus.Bus, orders *sql.DB, gatewayURL string,
 		{"order's tables", func(ctx context.Context, b *bus.Bus) error { return e.collectTables(ctx, b, orders) }},
 		{"inventory", e.collectInventory},
 		{"dead letters", e.collectLetters},
-		{"gateway books", func(ctx context.Context, _ *bus.Bus) error { return e.collectBooks(ctx, gatewayURL) }},
+		{"gateway books", func(ctx context.Context, _ *bus.Bus) error { return e.collectBooks(ctx, booksURL) }},
 	} {
 		if err := step.do(ctx, b); err != nil {
 			return Evidence{}, fmt.Errorf("audit: read %s: %w", step.what, err)

@@ -10,12 +10,12 @@ import (
 )
 
 // Run collects the evidence of b's system and checks it. orders is the order
-// service's database. gatewayURL is the payment gateway's base URL, whose books
+// service's database. booksURL is the payment gateway's base URL, whose books
 // are at /books. expected are the ids of the accepted orders, none when nobody
 // kept them. The error is one of reading the evidence; what is wrong with the
 // system is in the report.
-func Run(ctx context.Context, b *bus.Bus, orders *sql.DB, gatewayURL string, expected ...string) (Report, error) {
-	e, err := Collect(ctx, b, orders, gatewayURL, expected)
+func Run(ctx context.Context, b *bus.Bus, orders *sql.DB, booksURL string, expected ...string) (Report, error) {
+	e, err := Collect(ctx, b, orders, booksURL, expected)
 	if err != nil {
 		return Report{}, err
 	}

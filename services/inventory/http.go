@@ -5,23 +5,12 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Handler serves GET /stock (the documents of all SKUs, by name), /healthz (the
-// process lives), /readyz (it can work, see [Service.Health]) and /metrics.
+// Handler serves GET /stock: the documents of all SKUs, by name.
 func (s *Service) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /stock", s.getStock)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { ok(w) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := s.Health(); err != nil {
-			unavailable(w, "not ready", err)
-			return
-		}
-		ok(w)
-	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}))
 	return mux
 }
 
@@ -31,21 +20,18 @@ func (s *Service) Metrics() prometheus.Gatherer { return s.metrics }
 func (s *Service) getStock(w http.ResponseWriter, r *http.Request) {
 	all, err := s.store.stock(r.Context())
 	if err != nil {
-		unavailable(w, "stock cannot be read", err)
+		s.log.Warn().Err(err).Msg("stock cannot be read")
+		unavailable(w, "The stock cannot be read now. Send the same request again.")
 		return
 	}
 	answer(w, http.StatusOK, "application/json", all)
 }
 
-func ok(w http.ResponseWriter) {
-	answer(w, http.StatusOK, "application/json", map[string]string{"status": "ok"})
-}
-
 // unavailable answers with a problem document (RFC 9457).
-func unavailable(w http.ResponseWriter, title string, err error) {
+func unavailable(w http.ResponseWriter, detail string) {
 	const status = http.StatusServiceUnavailable
 	answer(w, status, "application/problem+json", map[string]any{
-		"type": "about:blank", "title": title, "status": status, "detail": err.Error(),
+		"type": "about:blank", "title": "stock cannot be read", "status": status, "detail": detail,
 	})
 }
 

@@ -51,6 +51,7 @@ type Service struct {
 	registry *consumer.Registry
 	consumer *consumer.Consumer
 	metrics  *prometheus.Registry
+	log      zerolog.Logger
 	seeded   atomic.Bool
 }
 
@@ -66,7 +67,7 @@ func New(b *bus.Bus, cfg Config) (*Service, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("inventory: %w", err)
 	}
-	s := &Service{initial: cfg.Stock, registry: consumer.NewRegistry(), metrics: prometheus.NewRegistry()}
+	s := &Service{initial: cfg.Stock, log: cfg.Logger, registry: consumer.NewRegistry(), metrics: prometheus.NewRegistry()}
 	consumer.Handle(s.registry, events.PaymentCaptured, s.captured)
 	consumer.Handle(s.registry, events.OrderConfirmed, s.confirmed)
 	consumer.Handle(s.registry, events.OrderCancelRequested, s.cancelRequested)

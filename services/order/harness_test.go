@@ -29,6 +29,9 @@ import (
 // soon is how long a test waits for what has to happen, on a slow machine.
 const soon = time.Minute
 
+// idOf is the id of alice's order under an idempotency key.
+func idOf(key string) string { return orderID("alice", key) }
+
 const twoWidgets = `{"customer_id":"alice","currency":"EUR","items":[{"sku":"widget","quantity":2}]}`
 
 // system is one Farandole system on a server, with a database for the order service.

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/services/events"
 )
@@ -45,9 +43,6 @@ func (s *Service) routes() http.Handler {
 	mux.HandleFunc("GET /orders", s.getOrders)
 	mux.HandleFunc("GET /orders/{id}", s.getOrder)
 	mux.HandleFunc("POST /orders/{id}/cancel", s.postCancel)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, "alive") })
-	mux.HandleFunc("GET /readyz", s.getReady)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}))
 	return problems(mux)
 }
 
@@ -99,18 +94,6 @@ func (s *Service) postCancel(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusAccepted, bus.ContentTypeJSON, accepted{OrderID: id, Status: Cancelling})
-}
-
-func (s *Service) getReady(w http.ResponseWriter, _ *http.Request) {
-	if err := s.Health(); err != nil {
-		unavailable(err.Error()).write(w)
-		return
-	}
-	writeStatus(w, "ready")
-}
-
-func writeStatus(w http.ResponseWriter, status string) {
-	writeJSON(w, http.StatusOK, bus.ContentTypeJSON, map[string]string{"status": status})
 }
 
 // fail answers with the problem that an error is. The client's mistakes are

@@ -55,9 +55,11 @@ func (o Order) money() events.Money { return events.Money{Amount: o.Total, Curre
 // idBytes are 80 bits, 16 characters of base32: no two keys of any shop meet.
 const idBytes = 10
 
-// idOf makes an order's id from the request's idempotency key.
-func idOf(idempotencyKey string) string {
-	sum := sha256.Sum256([]byte(idempotencyKey))
+// orderID makes an order's id from its customer and the request's idempotency
+// key: a customer can neither guess nor block another one's keys. A customer id
+// holds no NUL.
+func orderID(customerID, idempotencyKey string) string {
+	sum := sha256.Sum256([]byte(customerID + "\x00" + idempotencyKey))
 	return "ord-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:idBytes]))
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/farandole/farandole/bus"
@@ -71,7 +72,7 @@ func readOrder(w http.ResponseWriter, r *http.Request) (Order, *problem) {
 	if id, err := bus.ContentID(request); err != nil || id != o.Request {
 		return Order{}, badRequest("The members are customer_id, currency and items, of an item sku and quantity, spelt like this.")
 	}
-	o.ID, o.Status = idOf(keys[0]), Placed
+	o.ID, o.Status = orderID(o.CustomerID, keys[0]), Placed
 	return o, nil
 }
 
@@ -83,12 +84,25 @@ func decode(body []byte) (r placeRequest, p *problem) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&r); err != nil {
-		return r, badRequest("The body is not an order in JSON: " + err.Error())
+		return r, badRequest("The body is not an order in JSON: " + told(err) + ".")
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return r, badRequest("Something follows the JSON object.")
 	}
 	return r, nil
+}
+
+// told is a decoding error without the names of Go types.
+func told(err error) string {
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrong) && wrong.Field == "":
+		return "it is a JSON " + wrong.Value + ", not an object"
+	case errors.As(err, &wrong):
+		return fmt.Sprintf("%s cannot be a JSON %s", wrong.Field, wrong.Value)
+	default:
+		return strings.TrimPrefix(err.Error(), "json: ")
+	}
 }
 
 // customerRule is what validCustomer checks, for people.

@@ -7,9 +7,11 @@
 //	               409 problem urn:farandole:gateway:voided: the key was voided, nothing is charged
 //	POST /voids    with Idempotency-Key: {"charge_key","order_id"}
 //	               201 {"refund_id","charge_id","order_id","amount","currency"}
+//
+// For operators alone ([Gateway.Admin]):
+//
 //	GET  /books    {"charges":[{"charge_id","order_id","customer_id","amount","currency","refunded","status"}]}
 //	GET  /faults, PUT /faults  {"mode","rate","delay_ms","seed"}, see [Faults]
-//	GET  /healthz
 //
 // Amounts are integer minor units. Other failures are problem documents (RFC 9457).
 //

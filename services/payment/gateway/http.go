@@ -18,17 +18,20 @@ const (
 // problemVoided is the type of the problem that a voided charge is answered with.
 const problemVoided = "urn:farandole:gateway:voided"
 
-// Handler serves the gateway's API; see the package comment.
+// Handler serves what merchants use; see the package comment.
 func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /charges", g.postCharge)
 	mux.HandleFunc("POST /voids", g.postVoid)
+	return mux
+}
+
+// Admin serves the books and the fault switch; see the package comment.
+func (g *Gateway) Admin() http.Handler {
+	mux := http.NewServeMux()
 	mux.HandleFunc("GET /books", g.getBooks)
 	mux.HandleFunc("GET /faults", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, g.Faults()) })
 	mux.HandleFunc("PUT /faults", g.putFaults)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, map[string]string{"status": "ok"})
-	})
 	return mux
 }
 
@@ -222,7 +225,7 @@ func decode(w http.ResponseWriter, r *http.Request, body any) bool {
 		return false
 	}
 	if err := json.Unmarshal(data, body); err != nil {
-		refuse(w, http.StatusBadRequest, "", "body is not the JSON document it should be", err.Error())
+		refuse(w, http.StatusBadRequest, "", "body is not the JSON document it should be", "its members and their types are in the gateway's documentation")
 		return false
 	}
 	return true
