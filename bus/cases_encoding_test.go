@@ -336,11 +336,15 @@ func TestB17_an_undecodable_message_has_one_key_for_every_delivery(t *testing.T)
 	wantRefused(t, h, nil, "id: missing")
 	wantRefused(t, structured, []byte(`{"specversion":"1.0","source":"/s","type":"t"}`), "id: missing")
 
-	first := bus.KeyOfMessage("EVENTS", 7)
-	if again := bus.KeyOfMessage("EVENTS", 7); again != first {
+	stored := time.Date(2026, time.January, 2, 15, 4, 5, 6, time.FixedZone("CET", 3600))
+	first := bus.KeyOfMessage("EVENTS", 7, stored)
+	if again := bus.KeyOfMessage("EVENTS", 7, stored.UTC()); again != first {
 		t.Errorf("keys %s and %s for one message", first, again)
 	}
-	for _, other := range []bus.EventKey{bus.KeyOfMessage("EVENTS", 8), bus.KeyOfMessage("OTHER", 7), bus.KeyOf("EVENTS", "7")} {
+	for _, other := range []bus.EventKey{
+		bus.KeyOfMessage("EVENTS", 8, stored), bus.KeyOfMessage("OTHER", 7, stored),
+		bus.KeyOfMessage("EVENTS", 7, stored.Add(1)), bus.KeyOf("EVENTS", "7"),
+	} {
 		if other == first {
 			t.Errorf("another message has the same key %s", first)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // Type is an event type, <domain>.<event>.v<N>, as in "order.placed.v1".
@@ -96,13 +97,16 @@ func KeyOf(source, id string) EventKey {
 }
 
 // KeyOfMessage returns the event key of a message that cannot be decoded: it
-// is made from the stream that holds the message and its sequence there, so
-// every redelivery has the same one.
-func KeyOfMessage(stream string, sequence uint64) EventKey {
+// is made from the stream that holds the message, its sequence there and when
+// it was stored by the server's clock, so every redelivery has the same one.
+// The time tells it from the message that had the sequence in a stream of the
+// same name before.
+func KeyOfMessage(stream string, sequence uint64, stored time.Time) EventKey {
 	var buf [256]byte
 	b := append(buf[:0], stream...)
 	b = append(b, 0)
-	return hashKey(binary.BigEndian.AppendUint64(b, sequence))
+	b = binary.BigEndian.AppendUint64(b, sequence)
+	return hashKey(binary.BigEndian.AppendUint64(b, uint64(stored.UnixNano()))) //nolint:gosec // all 64 bits count
 }
 
 func hashKey(b []byte) EventKey {

@@ -261,12 +261,36 @@ func TestB17_message_without_id_is_one_letter_however_often_it_comes(t *testing.
 	bustest.Eventually(t, soon, func() bool { return p.Stats().Released == 3 })
 	l := s.letter()
 	s.settled("payment")
-	key := bus.KeyOfMessage(s.bus.Names().EventsStream(), sequence)
+	key := bus.KeyOfMessage(s.bus.Names().EventsStream(), sequence, l.Origin.Time)
 	if l.EventKey != key || l.EventID != "" || l.Origin.Sequence != sequence {
 		t.Errorf("letter is of key %s, id %q, message %d; want %s, none, %d", l.EventKey, l.EventID, l.Origin.Sequence, key, sequence)
 	}
 	if m := s.mark("payment", key); m.State != "parked" {
 		t.Errorf("mark is %s, want parked", m.State)
+	}
+}
+
+// TestUndecodableMessageOfAStreamMadeAnew: it has the sequence of one that was
+// parked before, and the ledger remembers that one.
+func TestUndecodableMessageOfAStreamMadeAnew(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	p := s.start(config(), counting(new(tally)), nil)
+	sequence := s.inject(nil, "not an event")
+	s.letter()
+	s.settled("payment")
+	if err := s.bus.JetStream().DeleteStream(t.Context(), s.bus.Names().EventsStream()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.bus.Provision(t.Context(), s.bus.Topology(bus.TopologyConfig{})); err != nil {
+		t.Fatal(err)
+	}
+	if again := s.inject(nil, "not an event either"); again != sequence {
+		t.Fatalf("it has the sequence %d, want %d again", again, sequence)
+	}
+	bustest.Eventually(t, soon, func() bool { return p.Stats().Parked+p.Stats().Duplicate == 2 })
+	if letters := s.letters(); len(letters) != 2 {
+		t.Errorf("%d letters of two messages", len(letters))
 	}
 }
 

@@ -38,7 +38,7 @@ func (c *Consumer) decode(d *delivery) (bus.Event, error) {
 	if err != nil {
 		d.key = d.redrive.Key
 		if d.key == "" {
-			d.key = bus.KeyOfMessage(d.stream, d.sequence)
+			d.key = bus.KeyOfMessage(d.stream, d.sequence, d.stored)
 		}
 		return bus.Event{}, withOutcome(undecodable, err, 0)
 	}

@@ -205,7 +205,7 @@ func TestB56_control_headers_are_kept_as_data_only(t *testing.T) {
 func TestB17_B64_a_letter_has_a_stable_subject(t *testing.T) {
 	t.Parallel()
 	s := testStory(attempt(1, "decode", "no id"))
-	s.Reason, s.Key = bus.ReasonDecode, bus.KeyOfMessage("shop-EVENTS", 42)
+	s.Reason, s.Key = bus.ReasonDecode, bus.KeyOfMessage("shop-EVENTS", 42, testTime)
 	a := mustLetter(t, failedMessage("x"), s, maxPayload)
 	s.At = s.At.Add(time.Hour)
 	b := mustLetter(t, failedMessage("x"), s, maxPayload)

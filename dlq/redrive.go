@@ -158,10 +158,12 @@ func redriveSubject(n bus.Names, l *letter) string {
 	return n.RedriveSubject(consumer, n.Root("events.unknown."+string(l.entry.EventKey)))
 }
 
-// redriveID is the message id of a replay. It must differ from the event key,
-// which the server may still remember; be the same when an interrupted replay
-// is run again, and another one when the event has come back since.
+// redriveID is the message id of a replay, replay-<dlq-count>-<hash>. It must
+// differ from the event key, which the server may still remember; be the same
+// when an interrupted replay is run again, and another one when the event has
+// come back since. Sequences and counts come again in a stream made anew; the
+// time when a letter was stored does not.
 func redriveID(e Entry) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d", e.ID, e.Sequence))
-	return "replay-" + hex.EncodeToString(sum[:10])
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d", e.ID, e.Sequence, e.Stored.UnixNano()))
+	return fmt.Sprintf("replay-%d-%s", e.Count, hex.EncodeToString(sum[:10]))
 }

@@ -162,6 +162,24 @@ func TestB62_replay_keeps_to_the_rate(t *testing.T) {
 	}
 }
 
+// The letters of a stream made anew have the sequences of those before, and an
+// event that was published again has the same key and count.
+func TestReplay_from_a_dead_letter_stream_made_anew(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for range 2 {
+		f.park("payment", 1)
+		sum, _ := f.replay(dlq.Selection{IDs: []string{id(1)}}, dlq.ReplayOptions{})
+		f.expect(sum, map[dlq.Status]int{dlq.Replayed: 1})
+		f.check(f.bus.JetStream().DeleteStream(t.Context(), f.names.DLQStream()))
+		_, err := f.bus.Provision(t.Context(), f.bus.Topology(bus.TopologyConfig{}))
+		f.check(err)
+	}
+	if got := f.stored(f.names.RedriveFilter("payment")); len(got) != 2 {
+		t.Errorf("%d replays stored, want 2", len(got))
+	}
+}
+
 func TestReplay_asks_the_ledger_first(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

@@ -44,7 +44,7 @@ func (e *Evidence) collectEvents(ctx context.Context, b *bus.Bus) error {
 		if problem != "" {
 			e.Undecodable = append(e.Undecodable, Message{
 				Sequence: m.Sequence, Subject: m.Subject,
-				EventKey: string(bus.KeyOfMessage(stream, m.Sequence)), Error: problem,
+				EventKey: string(bus.KeyOfMessage(stream, m.Sequence, m.Time)), Error: problem,
 			})
 			return nil
 		}
