@@ -47,8 +47,9 @@ func Encode(e Event) (*nats.Msg, error) {
 // shares memory with data.
 //
 //   - A content type of application/cloudevents or application/cloudevents+json
-//     (any case, parameters ignored) means structured; ce- headers are ignored
-//     then. Batches and other event formats are refused.
+//     (any case, blanks around it and parameters ignored) means structured; ce-
+//     headers are ignored then. Batches and other event formats are refused:
+//     all that [AnnouncesEvent] knows.
 //   - Any ce- header means binary. Header names are case-insensitive, an
 //     attribute may be repeated with one value but not with two. A Content-Type
 //     stands in for a missing ce-datacontenttype.
@@ -74,11 +75,11 @@ func Decode(header nats.Header, data []byte) (Event, error) {
 	switch {
 	case b.ambiguous:
 		return Event{}, problems{"content-type: repeated with different values"}.wrap(ErrDecode)
-	case media == "application/cloudevents" || media == "application/cloudevents+json":
+	case media == mediaEvent, media == contentTypeStructured:
 		return decodeStructured(data)
-	case strings.HasPrefix(media, "application/cloudevents-batch"):
+	case strings.HasPrefix(media, mediaEvent+"-batch"):
 		return Event{}, problems{"content-type: batch is not supported"}.wrap(ErrDecode)
-	case strings.HasPrefix(media, "application/cloudevents+"):
+	case AnnouncesEvent(media):
 		return Event{}, problems{"content-type: event format is not supported: " + quote(media)}.wrap(ErrDecode)
 	case b.attributes:
 		return b.decode(data)
@@ -87,6 +88,18 @@ func Decode(header nats.Header, data []byte) (Event, error) {
 	default:
 		return Event{}, problems{"not a CloudEvent: no ce- header and no content type application/cloudevents"}.wrap(ErrDecode)
 	}
+}
+
+// mediaEvent begins the media types of messages whose body is the event.
+const mediaEvent = "application/cloudevents"
+
+// AnnouncesEvent reports whether a message of this content type has the event
+// in its body, in some format, and its headers do not count: the media type
+// begins with application/cloudevents, in any case, with blanks around it and
+// parameters or without. It is the one rule for what is received and for what
+// is sent: data of such a type must not be sent with it as the message's own.
+func AnnouncesEvent(contentType string) bool {
+	return strings.HasPrefix(mediaType(contentType), mediaEvent)
 }
 
 // binaryMessage is what the headers of a message say.

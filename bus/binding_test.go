@@ -323,6 +323,7 @@ func TestDecodeRefusesWhatIsNoCloudEvent(t *testing.T) {
 	wantRefused(t, nats.Header{"Content-Type": {"application/json"}}, envelope(""), "not a CloudEvent")
 	wantRefused(t, nats.Header{"ce-x-y": {"1"}}, envelope(""), "specversion: missing")
 	wantRefused(t, nats.Header{"Content-Type": {"application/cloudevents+avro"}}, nil, "event format is not supported")
+	wantRefused(t, binary("Content-Type", " Application/CloudEvents-v2 ; x=1"), nil, "event format is not supported")
 	wantRefused(t, binary("Content-Type", "text/plain", "content-type", "text/html"), nil, "content-type: repeated")
 	wantRefused(t, binary("ce-specversion", "0.3"), nil, "specversion: repeated with different values")
 }

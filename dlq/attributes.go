@@ -30,7 +30,7 @@ func structuredAttributes(failed *nats.Msg) map[string]string {
 
 func isStructured(h nats.Header) bool {
 	for name, values := range h {
-		if strings.EqualFold(name, "content-type") && len(values) > 0 && hasPrefixFold(values[0], "application/cloudevents") {
+		if strings.EqualFold(name, "content-type") && len(values) > 0 && bus.AnnouncesEvent(values[0]) {
 			return true
 		}
 	}

@@ -22,8 +22,6 @@ const headerKey = "Idempotency-Key"
 const (
 	headerContentType   = "Content-Type"
 	headerAuthorization = "Authorization"
-	// mediaCloudEvents begins the content types that announce an event as a body.
-	mediaCloudEvents = "application/cloudevents"
 )
 
 // message is what is POSTed for one event.
@@ -66,7 +64,9 @@ func (c *encoder) encode(e bus.Event, now time.Time) (message, error) {
 	key := string(bus.EventKeyOf(e))
 	m.header.Set(headerKey, key)
 	var err error
-	if c.structured || announcesEvent(e.DataContentType()) {
+	// In binary mode the content type of the data becomes that of the request:
+	// the receiver would take data that are an event for the one delivered.
+	if c.structured || bus.AnnouncesEvent(e.DataContentType()) {
 		err = m.setStructured(e)
 	} else {
 		err = m.setBinary(e)
@@ -75,13 +75,6 @@ func (c *encoder) encode(e bus.Event, now time.Time) (message, error) {
 		err = c.sign(m, key, now)
 	}
 	return m, err
-}
-
-// announcesEvent reports whether data of a content type are an event
-// themselves. In binary mode their content type would become that of the
-// request, and the receiver would take them for the event that is delivered.
-func announcesEvent(contentType string) bool {
-	return len(contentType) >= len(mediaCloudEvents) && strings.EqualFold(contentType[:len(mediaCloudEvents)], mediaCloudEvents)
 }
 
 // setBinary makes attributes headers, encoded as the HTTP binding says, which

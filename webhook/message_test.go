@@ -1,11 +1,13 @@
 package webhook
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -107,14 +109,42 @@ func TestStructuredModeKeepsData(t *testing.T) {
 func TestAnEventAsDataIsDeliveredStructured(t *testing.T) {
 	t.Parallel()
 	inner := []byte(`{"specversion":"1.0","id":"inner","source":"/evil","type":"evil.done.v1"}`)
-	for _, contentType := range []string{"application/cloudevents+json", "Application/CloudEvents; charset=utf-8", "application/cloudevents-batch+json"} {
+	for _, contentType := range []string{
+		"application/cloudevents+json", "Application/CloudEvents; charset=utf-8", "application/cloudevents-batch+json",
+		" application/cloudevents+json", "\u00a0application/cloudevents+json", "application/cloudevents+json ;charset=utf-8",
+		" APPLICATION/cloudevents ; charset=utf-8", "application/cloudevents+avro", "application/cloudevents-v2",
+	} {
 		d := bus.Draft{Type: "order.placed.v1", Key: "k", ContentType: contentType, Data: inner}
 		m := encoded(t, valid(), d)
-		e, err := bus.Decode(map[string][]string(m.header), m.body)
+		e, err := overHTTP(t, m)
 		if err != nil || e.Type() != "order.placed.v1" || !bytes.Equal(e.Data(), inner) || e.DataContentType() != contentType {
 			t.Errorf("%s: decoded %v, %v", contentType, e, err)
 		}
 	}
+}
+
+// overHTTP is what a receiver makes of a message: HTTP takes blanks off the
+// ends of headers.
+func overHTTP(t *testing.T, m message) (bus.Event, error) {
+	t.Helper()
+	var wire bytes.Buffer
+	sent, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://receiver.test/hook", bytes.NewReader(m.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent.Header = m.header
+	if err := sent.Write(&wire); err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.ReadRequest(bufio.NewReader(&wire))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bus.Decode(map[string][]string(req.Header), body)
 }
 
 // The signature is the one of the standard's own library, by all secrets.
