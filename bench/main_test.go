@@ -173,7 +173,7 @@ func TestJudge(t *testing.T) {
 				{Database: nameSQLite, Drain: drainFigures{Raw: []float64{200}, Relay: []float64{100}}},
 				{
 					Database: namePostgres, Drain: drainFigures{Raw: []float64{200}, Relay: []float64{119}},
-					Latency: []outboxLatency{{WokenBy: nameCDC, P50: 20_000}, {WokenBy: "NOTIFY", P50: 90_000}},
+					Latency: []outboxLatency{{WokenBy: nameCDC, P50: 20_000}, {WokenBy: "this process", P50: 90_000}},
 				},
 			},
 		}

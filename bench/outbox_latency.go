@@ -32,14 +32,12 @@ type waker struct {
 }
 
 func wakers(e engine) []waker {
+	thisProcess := waker{"this process", func(*shop, *outbox.RelayConfig) error { return nil }}
 	if e.name == nameSQLite {
-		return []waker{{"this process", func(*shop, *outbox.RelayConfig) error { return nil }}}
+		return []waker{thisProcess}
 	}
 	return []waker{
-		{"LISTEN/NOTIFY", func(s *shop, cfg *outbox.RelayConfig) error {
-			cfg.Watch = s.Watch(s.box)
-			return nil
-		}},
+		thisProcess,
 		{nameCDC, func(s *shop, cfg *outbox.RelayConfig) (err error) {
 			cfg.Feed, err = postgres.NewFeed(s.target, s.box, postgres.FeedConfig{})
 			return err

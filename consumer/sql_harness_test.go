@@ -26,13 +26,13 @@ var engines = map[string]engine{
 		open:    sqlite.Open,
 		// What is proved does not depend on the disk, but leases are short.
 		greeting: "PRAGMA synchronous = OFF",
-		watch:    func(db *sql.DB, _ string, _ *outbox.Outbox) outbox.Watch { return sqlite.Watch(db) },
+		watch:    sqlite.Watch,
 	},
 	"Postgres": {
 		dialect: outbox.Postgres,
 		create:  func(t *testing.T) string { t.Helper(); return pgtest.Database(t) },
 		open:    postgres.Open,
-		watch:   func(_ *sql.DB, target string, o *outbox.Outbox) outbox.Watch { return postgres.Watch(target, o) },
+		watch:   func(*sql.DB) outbox.Watch { return nil },
 	},
 }
 
@@ -41,7 +41,7 @@ type engine struct {
 	create   func(t *testing.T) (target string)
 	open     func(target string) (*sql.DB, error)
 	greeting string
-	watch    func(db *sql.DB, target string, o *outbox.Outbox) outbox.Watch
+	watch    func(db *sql.DB) outbox.Watch
 }
 
 // eachSQL runs a test with each database, with claims and without.
@@ -182,7 +182,7 @@ func (d *databases) begin(known *database, n bus.Names) error {
 		}
 	}
 	b := bustest.Connect(d.t, bus.Config{InProcess: bustest.Server(d.t), Names: n})
-	relay, err := outbox.NewRelay(o, b, outbox.RelayConfig{Watch: d.watch(l.db, known.target, o)})
+	relay, err := outbox.NewRelay(o, b, outbox.RelayConfig{Watch: d.watch(l.db)})
 	if err != nil {
 		return err
 	}

@@ -32,9 +32,11 @@ var (
 // returns, and rolled back if it fails. A handler that does not ask has its
 // mark and events committed all the same.
 //
-// Handlers hold one connection each while they work in a transaction, and the
-// ledger needs others meanwhile: a pool with a limit ([sql.DB.SetMaxOpenConns])
-// needs more connections than the consumer has concurrency, two at the least.
+// Handlers hold one connection each while they work in a transaction. Of a pool
+// with a limit ([sql.DB.SetMaxOpenConns], before the first Begin) they leave a
+// quarter to ledger and relay, which renew leases meanwhile: with 24 connections
+// 18 handlers work at once and others wait in Begin. A limit needs to be four at
+// the least.
 //
 // SQLite has one writer (package sqlite says how they queue): a handler should
 // wait for nothing else while its transaction is open.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync"
 	"time"
 )
 
@@ -17,12 +18,17 @@ type transaction struct {
 	*sql.Tx
 	cancel context.CancelFunc // rolls back
 	unhook func() bool        // from the context
+	leave  func()             // gives the handler's place back
 }
 
 // begin begins a transaction. ctx bounds the waiting, and rolls the
 // transaction back if it ends for any other reason than that somebody
 // cancelled it without one, which is what a handler's return looks like.
 func (i *Inbox) begin(ctx context.Context) (*transaction, error) {
+	leave, err := i.outbox.enter(ctx)
+	if err != nil {
+		return nil, fault("begin", err)
+	}
 	held, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	waiting := context.AfterFunc(ctx, cancel)
 	tx, err := i.outbox.db.BeginTx(held, nil)
@@ -31,9 +37,10 @@ func (i *Inbox) begin(ctx context.Context) (*transaction, error) {
 	}
 	if err != nil {
 		cancel()
+		leave()
 		return nil, fault("begin", err)
 	}
-	t := &transaction{Tx: tx, cancel: cancel}
+	t := &transaction{Tx: tx, cancel: cancel, leave: leave}
 	t.unhook = context.AfterFunc(ctx, func() {
 		if !errors.Is(context.Cause(ctx), context.Canceled) {
 			t.cancel()
@@ -48,6 +55,22 @@ func (t *transaction) end() {
 	//nolint:errcheck // it is committed, or rolled back already, or the connection is broken, which rolls it back
 	_ = t.Rollback()
 	t.cancel()
+	t.leave()
+}
+
+// enter waits for a place among those who may hold a connection. leave may be
+// called again.
+func (o *Outbox) enter(ctx context.Context) (leave func(), err error) {
+	room := o.room()
+	if room == nil {
+		return func() {}, nil
+	}
+	select {
+	case room <- struct{}{}:
+		return sync.OnceFunc(func() { <-room }), nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // over reports whether err says that the transaction had ended before.

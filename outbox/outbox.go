@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 
@@ -54,6 +55,8 @@ type Outbox struct {
 	sql statements
 	// wake is signalled when rows were added by this process.
 	wake chan struct{}
+	// room has a place for each handler that may hold a connection; nil for any number.
+	room func() chan struct{}
 }
 
 // New does no I/O; [Outbox.Migrate] creates the tables. db is for all but Add,
@@ -62,7 +65,18 @@ func New(db *sql.DB, cfg Config) (*Outbox, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Outbox{db: db, cfg: cfg, sql: statementsOf(cfg.Dialect, cfg.Prefix), wake: make(chan struct{}, 1)}, nil
+	return &Outbox{
+		db: db, cfg: cfg, sql: statementsOf(cfg.Dialect, cfg.Prefix), wake: make(chan struct{}, 1),
+		room: sync.OnceValue(func() chan struct{} { return roomOf(db.Stats().MaxOpenConnections) }),
+	}, nil
+}
+
+// roomOf is how many handlers a pool with a limit has connections for.
+func roomOf(limit int) chan struct{} {
+	if limit < 4 {
+		return nil
+	}
+	return make(chan struct{}, limit-limit/4)
 }
 
 // DB is the database.

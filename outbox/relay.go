@@ -117,10 +117,11 @@ func (r *Relay) relay(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	for idle := minPoll; ctx.Err() == nil; {
+		begin := time.Now()
 		if b, more := r.next(ctx); len(b.rows) > 0 {
 			work.Go(func() { r.deliver(ctx, b) })
 			idle = minPoll
-			if more {
+			if more || !pause(ctx, breath-time.Since(begin)) {
 				continue
 			}
 		}
@@ -135,6 +136,10 @@ func (r *Relay) relay(ctx context.Context) {
 		}
 	}
 }
+
+// breath is between the beginnings of two claims that find little: a claim and
+// a mark cost two commits, however many rows they are for.
+const breath = 10 * time.Millisecond
 
 // woken is told of commits that are a reason to claim.
 func (r *Relay) woken() <-chan struct{} {
@@ -162,7 +167,7 @@ func (r *Relay) next(ctx context.Context) (b batch, more bool) {
 		return batch{}, false
 	}
 	// Without a stream each claim is wasted, and there may be very many rows.
-	if n := r.barren.Load(); n > 0 && !pause(ctx, min(time.Duration(n)*r.cfg.Poll/10, r.cfg.Poll)) {
+	if n := r.barren.Load(); n > 0 && !pause(ctx, min(time.Duration(n)*time.Second/10, time.Second)) {
 		return batch{}, false
 	}
 	begin := time.Now()

@@ -11,8 +11,7 @@ import (
 )
 
 // Watch calls wake whenever rows may have been committed, until ctx ends. After
-// an error the relay goes on polling and calls Watch again. Packages sqlite and
-// postgres have one each.
+// an error the relay goes on polling and calls Watch again. Package sqlite has one.
 type Watch func(ctx context.Context, wake func()) error
 
 // RelayConfig are the choices of [NewRelay].
@@ -25,7 +24,7 @@ type RelayConfig struct {
 	// rest is for acknowledgements and marks; at least 1 s. Defaults to 30 s.
 	Lease time.Duration
 	// Poll is how often an idle relay looks for rows of which nobody woke it:
-	// added without Watch in another process, or due for another try. Defaults to 1 s.
+	// added without Watch in another process, or due for another try. Defaults to 200 ms.
 	Poll time.Duration
 	// MaxAttempts is how often the server may refuse a row before it is parked.
 	// Failures for which the row cannot be blamed do not count. Defaults to 5.
@@ -37,8 +36,9 @@ type RelayConfig struct {
 	BaseDelay, MaxDelay time.Duration
 	// Retention is how long published rows are kept. Defaults to 1 h.
 	Retention time.Duration
-	// Watch tells of commits in other processes. Defaults to none: what this
-	// process adds is published at once, all else is found by polling.
+	// Watch tells of commits in other processes; Postgres has Feed for that.
+	// Defaults to none: what this process adds is published at once, all else is
+	// found by polling.
 	Watch Watch
 	// Feed tells of rows from the database's log; they are published as it tells
 	// them, and claimed only if that fails. Defaults to none: all rows are claimed.
@@ -52,7 +52,7 @@ type RelayConfig struct {
 func (c RelayConfig) withDefaults() RelayConfig {
 	c.Batch = orDefault(c.Batch, 500)
 	c.Lease = orDefault(c.Lease, 30*time.Second)
-	c.Poll = orDefault(c.Poll, time.Second)
+	c.Poll = orDefault(c.Poll, 200*time.Millisecond)
 	c.MaxAttempts = orDefault(c.MaxAttempts, 5)
 	c.BaseDelay = orDefault(c.BaseDelay, 500*time.Millisecond)
 	c.MaxDelay = orDefault(c.MaxDelay, max(30*time.Second, c.BaseDelay))

@@ -54,7 +54,7 @@ func (c *relayCmd) Run(ctx context.Context, a *app) (err error) {
 	process := prometheus.NewRegistry()
 	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	cfg := outbox.RelayConfig{
-		Batch: c.Batch, Lease: c.Lease, Retention: c.Retention, Watch: db.Watch(o), Metrics: process, Logger: log,
+		Batch: c.Batch, Lease: c.Lease, Retention: c.Retention, Watch: db.Watch(), Metrics: process, Logger: log,
 	}
 	if c.CDC != "" {
 		if cfg.Feed, err = db.Feed(o, c.CDC, process, log); err != nil {

@@ -65,9 +65,8 @@ func open(url, file string) (s *shop, err error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	s.inbox = s.outbox.Inbox()
-	s.watch = sqlite.Watch(db)
-	if url != "" {
-		s.watch = postgres.Watch(url, s.outbox)
+	if url == "" {
+		s.watch = sqlite.Watch(db)
 	}
 	return s, nil
 }

@@ -55,11 +55,11 @@ func (d *Database) Outbox(cfg outbox.Config) (*outbox.Outbox, error) {
 	return outbox.New(d.DB, cfg)
 }
 
-// Watch returns what tells a relay of o, an outbox of this database, about rows
-// that others have added.
-func (d *Database) Watch(o *outbox.Outbox) outbox.Watch {
+// Watch returns what tells a relay about rows that others have added to a SQLite
+// file; nil for Postgres, where a relay looks for them, or reads a feed.
+func (d *Database) Watch() outbox.Watch {
 	if d.Dialect == outbox.Postgres {
-		return postgres.Watch(d.target, o)
+		return nil
 	}
 	return sqlite.Watch(d.DB)
 }

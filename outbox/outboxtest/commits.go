@@ -57,7 +57,7 @@ func (r *rig) twoPolls() {
 // is rolled back.
 func manyWriters(r *rig) {
 	const writers, transactions, each = 20, 20, 5
-	r.relay(outbox.RelayConfig{Batch: 50, Watch: r.Watch(r.db, r.target, r.outbox)})
+	r.relay(outbox.RelayConfig{Batch: 50, Watch: r.watch(r.db)})
 	var mu sync.Mutex
 	committed := map[string]bool{}
 	var work sync.WaitGroup
@@ -192,7 +192,7 @@ func restarts(r *rig) {
 	r.wantOrder(r.wantOnce(writers * n))
 }
 
-// woken polls once an hour.
+// woken polls once an hour, where anything else can tell of rows.
 func woken(r *rig) {
 	relay := r.relay(outbox.RelayConfig{Poll: time.Hour})
 	r.add(r.event("own", "own-0"))
@@ -200,7 +200,11 @@ func woken(r *rig) {
 	relay.stop()
 	// As from another process: nobody there wakes this relay.
 	db, o := r.open()
-	r.relayOn(o, r.bus, outbox.RelayConfig{Poll: time.Hour, Watch: r.Watch(db, r.target, o)})
+	cfg := outbox.RelayConfig{Watch: r.watch(db)}
+	if cfg.Watch != nil {
+		cfg.Poll = time.Hour
+	}
+	r.relayOn(o, r.bus, cfg)
 	for i := range 3 {
 		r.add(r.event("other", fmt.Sprint("other-", i)))
 		r.eventually(counts{outbox.Published: i + 2})

@@ -146,7 +146,7 @@ func (w *writer) stream() *bus.Bus {
 // relay runs a relay of an outbox to the end of the test.
 func (w *writer) relay(o *outbox.Outbox, b *bus.Bus) {
 	w.Helper()
-	r, err := outbox.NewRelay(o, b, outbox.RelayConfig{Watch: w.Watch(o.DB(), w.target, o)})
+	r, err := outbox.NewRelay(o, b, outbox.RelayConfig{Watch: w.watch(o.DB())})
 	w.ok(err)
 	ctx, cancel := context.WithCancel(w.Context())
 	ended := make(chan error, 1)

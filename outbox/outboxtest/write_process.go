@@ -183,11 +183,14 @@ func manyProcesses(w *writer) {
 
 // watched has a watch say that another process has committed.
 func watched(w *writer) {
+	if w.Watch == nil {
+		return
+	}
 	ctx, cancel := context.WithCancel(w.Context())
 	woken := make(chan struct{}, 1)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- w.Watch(w.db, w.target, w.outbox)(ctx, func() {
+		ended <- w.Watch(w.db)(ctx, func() {
 			select {
 			case woken <- struct{}{}:
 			default:

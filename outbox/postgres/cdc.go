@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -221,6 +222,9 @@ func (f *Feed) connect(ctx context.Context) (*pgconn.PgConn, error) {
 	}
 	return conn, nil
 }
+
+// goodbye bounds closing a connection.
+const goodbye = 5 * time.Second
 
 // hangUp closes the connection.
 func hangUp(ctx context.Context, conn *pgconn.PgConn) error {

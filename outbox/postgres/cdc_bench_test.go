@@ -14,7 +14,6 @@ import (
 	"github.com/farandole/farandole/internal/pg"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
-	"github.com/farandole/farandole/outbox/postgres"
 )
 
 // BenchmarkLatency measures the time from the return of a commit until the
@@ -56,7 +55,7 @@ func latencies(b *testing.B, target string, feed bool, writers, perSecond int) [
 		_, stop = r.relay(outbox.RelayConfig{})
 		r.attached()
 	} else {
-		relay, err := outbox.NewRelay(r.outbox, r.bus, outbox.RelayConfig{Watch: postgres.Watch(target, r.outbox)})
+		relay, err := outbox.NewRelay(r.outbox, r.bus, outbox.RelayConfig{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -158,8 +158,6 @@ func TestFeedTellsOfWhatCanBeSeen(t *testing.T) {
 	target := s.Database(t)
 	o := open(t, target)
 	r := read(t, newFeed(t, target, o, postgres.FeedConfig{})).ready(t)
-	// Commits that notify wait for each other.
-	execute(t, o.DB(), `ALTER TABLE `+table(o)+` DISABLE TRIGGER `+table(o)+`_wake`)
 	arrive := sync.OnceFunc(func() { // the standby, or who waits for it waits for ever
 		for _, do := range []string{`ALTER SYSTEM SET synchronous_standby_names = ''`, `SELECT pg_reload_conf()`} {
 			if _, err := o.DB().ExecContext(context.WithoutCancel(t.Context()), do); err != nil {

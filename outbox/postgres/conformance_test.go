@@ -25,7 +25,6 @@ func factory() outboxtest.Factory {
 		Dialect: outbox.Postgres,
 		Create:  func(t *testing.T) string { t.Helper(); return pgtest.Database(t) },
 		Open:    postgres.Open,
-		Watch:   func(_ *sql.DB, target string, o *outbox.Outbox) outbox.Watch { return postgres.Watch(target, o) },
 	}
 }
 
@@ -186,7 +185,7 @@ func start(t *testing.T, target string) *system {
 	if err := s.outbox.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.relay, err = outbox.NewRelay(s.outbox, s.bus, outbox.RelayConfig{Watch: postgres.Watch(target, s.outbox), Lease: 2 * time.Second})
+	s.relay, err = outbox.NewRelay(s.outbox, s.bus, outbox.RelayConfig{Lease: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,10 +19,12 @@ import (
 
 // The limits of a pool that [Open] returns.
 const (
-	// maxOpen is more than a consumer's 64 handlers, each of which may hold a
-	// transaction, and less than the 100 that a Postgres takes by default.
-	maxOpen     = 80
-	maxIdle     = 16
+	// maxOpen lets three processes share the 100 connections that a Postgres takes
+	// by default, each with some beside the pool. More would only wait for each
+	// other: a server works on about as many transactions as it has processors.
+	// As many stay open while they are idle: to make a connection costs the
+	// server a process, a hundred times what most transactions cost.
+	maxOpen     = 24
 	maxIdleTime = 5 * time.Minute
 	// maxLifetime lets connections move to another server behind one name.
 	maxLifetime = time.Hour
@@ -34,12 +36,11 @@ const (
 // string, as libpq takes them; what it does not say comes from libpq's
 // environment variables (PGHOST, PGPASSWORD, ...). It does no I/O.
 //
-// The pool has at most 80 connections, keeps 16 of them for five minutes of
-// idleness and none for longer than an hour; the methods of [sql.DB] change
-// that. Each handler holds one while its transaction is open, and relay and
-// ledger need some beside. Unless target says
-// otherwise, application_name is "farandole" and a connection must be there
-// within 10 s.
+// The pool has at most 24 connections, keeps them for five minutes of idleness
+// and none for longer than an hour; the methods of [sql.DB] change that. Three
+// processes so fit into the 100 that a server takes by default. Handlers share
+// them: [outbox.Inbox] says how. Unless target says otherwise, application_name
+// is "farandole" and a connection must be there within 10 s.
 //
 // The error matches [outbox.ErrConfig]; neither it nor those of connecting show
 // a password.
@@ -50,7 +51,7 @@ func Open(target string) (*sql.DB, error) {
 	}
 	db := stdlib.OpenDB(*cfg)
 	db.SetMaxOpenConns(maxOpen)
-	db.SetMaxIdleConns(maxIdle)
+	db.SetMaxIdleConns(maxOpen)
 	db.SetConnMaxIdleTime(maxIdleTime)
 	db.SetConnMaxLifetime(maxLifetime)
 	return db, nil

@@ -11,8 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/bustest"
-	"github.com/farandole/farandole/internal/pg"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
@@ -50,11 +48,6 @@ func TestErrors_show_no_password(t *testing.T) {
 		if !errors.Is(err, outbox.ErrConfig) || strings.Contains(err.Error(), secret) {
 			t.Errorf("%q: %v", target, err)
 		}
-		o, configErr := outbox.New(nil, outbox.Config{Dialect: outbox.Postgres})
-		must(t, configErr)
-		if err := postgres.Watch(target, o)(t.Context(), func() {}); !errors.Is(err, outbox.ErrDatabase) || strings.Contains(err.Error(), secret) {
-			t.Errorf("watch %q: %v", target, err)
-		}
 	}
 	// Nobody listens there: connecting fails, not opening.
 	db, err := postgres.Open("postgres://u:" + secret + "@127.0.0.1:1/db")
@@ -75,9 +68,6 @@ func TestOpen_settings(t *testing.T) {
 		must(t, db.QueryRowContext(t.Context(), "SHOW application_name").Scan(&name))
 		if name != want {
 			t.Errorf("application_name %q, want %q", name, want)
-		}
-		if n := db.Stats().MaxOpenConnections; n < 65 || n > 99 {
-			t.Errorf("at most %d connections", n)
 		}
 		must(t, db.Close())
 	}
@@ -173,53 +163,4 @@ func TestTx_adds_in_transactions_of_pgx(t *testing.T) {
 		t.Errorf("error %v, want ErrDatabase", err)
 	}
 	must(t, tx.Rollback(t.Context()))
-}
-
-func TestWatch_ends_with_its_server_and_wakes_when_it_is_back(t *testing.T) {
-	t.Parallel()
-	server := pgtest.Start(t, pg.Config{})
-	target := server.Database(t)
-	o := made(t, target)
-	ctx, cancel := context.WithCancel(t.Context())
-	woken := make(chan struct{}, 100)
-	ended := make(chan error, 1)
-	watch := func() { ended <- postgres.Watch(target, o)(ctx, func() { woken <- struct{}{} }) }
-	go watch()
-	happens(t, woken, "at the beginning")
-	server.Stop(t)
-	if err := happens(t, ended, "the end of the server"); !errors.Is(err, outbox.ErrDatabase) {
-		t.Errorf("error %v", err)
-	}
-	go watch()
-	if err := happens(t, ended, "no server"); !errors.Is(err, outbox.ErrDatabase) {
-		t.Errorf("error %v", err)
-	}
-	server.Restart(t)
-	go watch()
-	happens(t, woken, "the new beginning")
-	bustest.Eventually(t, time.Minute, func() error { // the pool has connections of the old server
-		tx, err := o.DB().BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		if err := o.Add(ctx, tx, seal(t, o, "a")); err != nil {
-			return errors.Join(err, tx.Rollback())
-		}
-		return tx.Commit()
-	})
-	happens(t, woken, "a commit")
-	cancel()
-	if err := happens(t, ended, "the end"); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
-	}
-}
-
-func happens[T any](t *testing.T, c <-chan T, what string) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(time.Minute):
-		t.Fatalf("%s: nothing happens", what)
-	}
-	return v
 }

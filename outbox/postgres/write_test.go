@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"database/sql"
 	"testing"
 
 	"github.com/farandole/farandole/bustest"
@@ -18,6 +17,5 @@ func TestWrite(t *testing.T) { //nolint:paralleltest // the suite is
 		Dialect: outbox.Postgres,
 		Create:  func(t *testing.T) string { t.Helper(); return pgtest.Database(t) },
 		Open:    postgres.Open,
-		Watch:   func(_ *sql.DB, target string, o *outbox.Outbox) outbox.Watch { return postgres.Watch(target, o) },
 	})
 }

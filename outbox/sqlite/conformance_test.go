@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"database/sql"
 	"path/filepath"
 	"testing"
 
@@ -16,7 +15,7 @@ func factory() outboxtest.Factory {
 		Dialect: outbox.SQLite,
 		Create:  func(t *testing.T) string { t.Helper(); return filepath.Join(t.TempDir(), "test.db") },
 		Open:    openUnsynced,
-		Watch:   func(db *sql.DB, _ string, _ *outbox.Outbox) outbox.Watch { return sqlite.Watch(db) },
+		Watch:   sqlite.Watch,
 	}
 }
 

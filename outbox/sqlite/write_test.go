@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"database/sql"
 	"path/filepath"
 	"testing"
 
@@ -18,6 +17,6 @@ func TestWrite(t *testing.T) { //nolint:paralleltest // the suite is
 		Dialect: outbox.SQLite,
 		Create:  func(t *testing.T) string { t.Helper(); return filepath.Join(t.TempDir(), "write.db") },
 		Open:    sqlite.Open,
-		Watch:   func(db *sql.DB, _ string, _ *outbox.Outbox) outbox.Watch { return sqlite.Watch(db) },
+		Watch:   sqlite.Watch,
 	})
 }

@@ -101,7 +101,7 @@ func (s *Service) join(b *bus.Bus, cfg Config) (err error) {
 		return err
 	}
 	s.inbox = s.outbox.Inbox()
-	cfg.Relay.Watch = s.db.Watch(s.outbox)
+	cfg.Relay.Watch = s.db.Watch()
 	cfg.Relay.Metrics, cfg.Relay.Logger = s.metrics, cfg.Logger
 	if cfg.Slot != "" {
 		if cfg.Relay.Feed, err = s.db.Feed(s.outbox, cfg.Slot, s.metrics, cfg.Logger); err != nil {
