@@ -51,7 +51,23 @@ func (i *Inbox) Read(ctx context.Context, c bus.Consumer, k bus.EventKey) (mark 
 	case err != nil:
 		return nil, 0, time.Time{}, fault("read a mark", err)
 	}
+	if err := i.outbox.onDisk(ctx); err != nil {
+		return nil, 0, time.Time{}, fault("read a mark", err)
+	}
 	return mark, revision, time.UnixMilli(millis), nil
+}
+
+// onDisk returns when what was read is on disk: package sqlite shows what is
+// committed a moment earlier, and for a mark that is read an event is acknowledged.
+func (o *Outbox) onDisk(ctx context.Context) error {
+	if o.cfg.Dialect != SQLite {
+		return nil
+	}
+	tx, err := o.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // Now is the database's clock. Errors match [ErrDatabase].

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 )
 
@@ -24,7 +25,8 @@ type connection struct {
 	driverConn
 	writers *writers
 	// inTx says that a transaction is open; it has the turn, or only reads.
-	inTx bool
+	inTx     bool
+	prepared prepared
 	// bySQL says that one may be open that was begun as a statement. Nobody
 	// could tell when it ends, so it does not queue.
 	bySQL bool
@@ -34,6 +36,9 @@ var _ driverConn = (*connection)(nil)
 
 // Unwrap returns the driver's connection, for what only that can do.
 func (c *connection) Unwrap() driver.Conn { return c.driverConn }
+
+// Close closes the statements, too: with one that is open SQLite keeps the file.
+func (c *connection) Close() error { return errors.Join(c.prepared.close(), c.driverConn.Close()) }
 
 // BeginTx waits for its turn and keeps it until the transaction ends.
 func (c *connection) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
@@ -55,27 +60,30 @@ func (c *connection) BeginTx(ctx context.Context, opts driver.TxOptions) (driver
 	}
 	t.locked()
 	c.inTx = true
-	return &transaction{begun, func() {
-		c.inTx = false
-		t.end()
-	}}, nil
+	return &transaction{begun, c, t}, nil
 }
 
 // transaction ends its turn when it ends, well or not: after an error the driver
 // has rolled back.
 type transaction struct {
 	driver.Tx
-	end func()
+	conn *connection
+	turn turn
 }
 
-func (t *transaction) Commit() error {
-	defer t.end()
-	return t.Tx.Commit()
-}
+func (t *transaction) Commit() error { return t.end(t.Tx.Commit()) }
 
-func (t *transaction) Rollback() error {
-	defer t.end()
-	return t.Tx.Rollback()
+func (t *transaction) Rollback() error { return t.end(t.Tx.Rollback()) }
+
+// end waits for the disk in any case: whoever rolls back has a reason, and that
+// may be what others have committed a moment ago.
+func (t *transaction) end(err error) error {
+	t.conn.inTx = false
+	t.turn.end()
+	if err != nil {
+		return err
+	}
+	return t.conn.writers.syncs.wait()
 }
 
 // ResetSession is called when somebody else takes the connection from the pool.
@@ -98,12 +106,9 @@ func (c *connection) turnOf(ctx context.Context, query string) (turn, error) {
 	return turn{}, nil
 }
 
-// try runs a statement, or several, and waits for other processes.
-func (c *connection) try(ctx context.Context, query string, run func() error) error {
-	if isOne(query) {
-		return patiently(ctx, run)
-	}
-	// Nobody could tell how many of them were done: SQLite waits for each.
+// script runs several statements, of which nobody could tell how many were done:
+// SQLite waits for other processes, for each.
+func (c *connection) script(ctx context.Context, run func() error) error {
 	if err := c.patience(ctx, otherProcesses.Milliseconds()); err != nil {
 		return err
 	}
@@ -121,51 +126,66 @@ func (c *connection) patience(ctx context.Context, ms int64) error {
 
 // ExecContext waits for its turn.
 func (c *connection) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return c.exec(ctx, query, func() (driver.Result, error) { return c.driverConn.ExecContext(ctx, query, args) })
-}
-
-// QueryContext waits for its turn if query changes something (RETURNING), and
-// keeps it until the rows are closed.
-func (c *connection) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	return c.query(ctx, query, func() (driver.Rows, error) { return c.driverConn.QueryContext(ctx, query, args) })
-}
-
-// PrepareContext returns a statement that does as ExecContext and QueryContext do.
-func (c *connection) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	prepared, err := c.driverConn.PrepareContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	s, ok := prepared.(driverStmt)
-	if !ok {
-		return nil, lacking(prepared)
-	}
-	return &statement{s, c, query}, nil
-}
-
-func (c *connection) exec(ctx context.Context, query string, run func() (driver.Result, error)) (r driver.Result, err error) {
 	t, err := c.turnOf(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	defer t.end()
-	err = c.try(ctx, query, func() (err error) {
-		r, err = run()
+	var r driver.Result
+	if isOne(query) {
+		r, err = c.execOne(ctx, query, args)
+	} else {
+		err = c.script(ctx, func() (err error) {
+			r, err = c.driverConn.ExecContext(ctx, query, args)
+			return err
+		})
+	}
+	if err != nil {
+		t.end() // of several statements some may be committed: nobody is told so
+		return nil, err
+	}
+	return r, c.ended(t)
+}
+
+func (c *connection) execOne(ctx context.Context, query string, args []driver.NamedValue) (r driver.Result, err error) {
+	s, err := c.take(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.prepared.put(query, s)) }()
+	err = patiently(ctx, func() (err error) {
+		r, err = s.ExecContext(ctx, args)
 		return err
 	})
 	return r, err
 }
 
-func (c *connection) query(ctx context.Context, query string, run func() (driver.Rows, error)) (driver.Rows, error) {
+// take prepares a statement, unless that was done before. To do so reads the
+// schema, which can meet a lock.
+func (c *connection) take(ctx context.Context, query string) (s driverStmt, err error) {
+	err = patiently(ctx, func() (err error) {
+		s, err = c.prepared.take(ctx, c.driverConn, query)
+		return err
+	})
+	return s, err
+}
+
+// ended ends the turn of a statement that was run, and waits for the disk unless
+// its transaction goes on.
+func (c *connection) ended(t turn) error {
+	if t.writers == nil && c.bySQL && !c.inTx {
+		return c.writers.syncs.wait() // it may have been the commit
+	}
+	return t.done()
+}
+
+// QueryContext waits for its turn if query changes something (RETURNING), and
+// keeps it until the rows are closed.
+func (c *connection) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	t, err := c.turnOf(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	var found driver.Rows
-	err = c.try(ctx, query, func() (err error) {
-		found, err = run()
-		return err
-	})
+	found, after, err := c.find(ctx, query, args)
 	if err != nil {
 		t.end()
 		return nil, err
@@ -173,10 +193,52 @@ func (c *connection) query(ctx context.Context, query string, run func() (driver
 	r, ok := found.(driverRows)
 	if !ok {
 		t.end()
-		return nil, lacking(found)
+		return nil, errors.Join(lacking(found), found.Close(), after())
 	}
 	t.locked()
-	return &rows{r, t}, nil
+	return &rows{r, func(err error) error {
+		if err = errors.Join(err, after()); err != nil {
+			t.end()
+			return err
+		}
+		return c.ended(t)
+	}}, nil
+}
+
+// find returns rows, and what is to be done when they are closed.
+func (c *connection) find(ctx context.Context, query string, args []driver.NamedValue) (found driver.Rows, after func() error, err error) {
+	if !isOne(query) {
+		err = c.script(ctx, func() (err error) {
+			found, err = c.driverConn.QueryContext(ctx, query, args)
+			return err
+		})
+		return found, func() error { return nil }, err
+	}
+	s, err := c.take(ctx, query)
+	if err != nil {
+		return nil, nil, err
+	}
+	after = func() error { return c.prepared.put(query, s) }
+	err = patiently(ctx, func() (err error) {
+		found, err = s.QueryContext(ctx, args)
+		return err
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, after())
+	}
+	return found, after, nil
+}
+
+// PrepareContext returns a statement that does as ExecContext and QueryContext do.
+func (c *connection) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	if !isOne(query) {
+		return &statement{c, query}, nil
+	}
+	s, err := c.take(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return &statement{c, query}, c.prepared.put(query, s)
 }
 
 // lacking says that the driver is not the one this package was written for.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"io"
+	"path/filepath"
 	"time"
 
 	"modernc.org/sqlite"
@@ -37,8 +38,14 @@ func newConnector(path string) (*connector, error) {
 	return &connector{Connector: c, writers: &writers{}}, nil
 }
 
-// openGate opens the gate of a database that is there, before anybody writes.
+// openGate opens the gate of a database that is there, and finds its files,
+// before anybody writes.
 func (c *connector) openGate(path string) (err error) {
+	file, err := filepath.EvalSymlinks(path) // as SQLite does: its log is beside the file, not the link
+	if err != nil {
+		return err
+	}
+	c.writers.syncs.sync = func() error { return syncLog(file) }
 	c.writers.gate, err = openGate(path)
 	return err
 }
@@ -66,7 +73,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if !ok {
 		return nil, lacking(made)
 	}
-	return &connection{driverConn: conn, writers: c.writers}, nil
+	return &connection{driverConn: conn, writers: c.writers, prepared: prepared{}}, nil
 }
 
 // patiently calls f until it does not meet a lock of another process, or has met

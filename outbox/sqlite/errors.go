@@ -14,6 +14,11 @@ import (
 // of its process: most likely for a transaction of its own.
 var ErrQueue = errors.New("sqlite: another transaction of this process has been open for too long")
 
+// ErrDisk is returned by whatever writes, once a sync to disk has failed: what was
+// committed before may be lost with the next loss of power, and only opening the
+// database anew tells what is there.
+var ErrDisk = errors.New("sqlite: the disk does not take what was committed")
+
 var errReadOnly = errors.New("the file or its directory is read-only")
 
 // code is SQLite's extended result code, or 0.

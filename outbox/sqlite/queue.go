@@ -15,11 +15,15 @@ const thisProcess = time.Minute
 type writers struct {
 	queue queue
 	gate  *gate
+	syncs syncs
 }
 
 // enter waits for the caller's turn, and for the gate. The error is the
-// context's, or ErrQueue.
+// context's, ErrQueue, or ErrDisk.
 func (w *writers) enter(ctx context.Context) (turn, error) {
+	if err := w.syncs.failed(); err != nil {
+		return turn{}, err
+	}
 	if err := w.queue.enter(ctx); err != nil {
 		return turn{}, err
 	}
@@ -40,12 +44,21 @@ func (t turn) locked() {
 	}
 }
 
-// end ends it. It is called once.
+// end ends it, without having committed anything. It is called once, or done is.
 func (t turn) end() {
 	if t.writers != nil {
 		t.writers.gate.leave()
 		t.writers.queue.leave()
 	}
+}
+
+// done ends it, after something was committed, and returns when that is on disk.
+func (t turn) done() error {
+	if t.writers == nil {
+		return nil
+	}
+	t.end()
+	return t.writers.syncs.wait()
 }
 
 // queue lets one in at a time, first come, first served.

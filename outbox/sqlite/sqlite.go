@@ -28,15 +28,18 @@ const (
 )
 
 // Open opens the file, which it creates if it is not there; its directory has to
-// be. The database is in WAL mode, commits are synced to disk (synchronous FULL:
-// they survive a loss of power) and foreign keys are enforced.
+// be. The database is in WAL mode, foreign keys are enforced, and a commit returns
+// when it is on disk: it survives a loss of power. Commits that are ready at the
+// same time share a sync (SQLite's own setting is therefore synchronous NORMAL).
+// A transaction that ends, also one that only reads or is rolled back, returns
+// when what it has read is on disk.
 //
 // Transactions begin IMMEDIATE, so that one which reads and then writes cannot
 // fail for what others wrote in between; those begun with [sql.TxOptions].ReadOnly
 // begin DEFERRED and do not queue. A writer waits until its context ends: for
 // other processes at most 10 s, after which the error is SQLite's "database is
 // locked", and for this process at most a minute, after which it matches
-// [ErrQueue]. Whoever writes to the database beside a transaction it has open,
+// [ErrQueue]. After a sync that failed all writers get [ErrDisk]. Whoever writes to the database beside a transaction it has open,
 // and not in it, waits for itself.
 //
 // The error matches [outbox.ErrDatabase], or [outbox.ErrConfig] if path cannot
@@ -85,7 +88,7 @@ func dataSource(path string) string {
 	u := url.URL{Scheme: "file", Path: path, RawQuery: url.Values{
 		"_txlock": {"immediate"},
 		"_pragma": {
-			fmt.Sprintf("busy_timeout(%d)", tryFor.Milliseconds()), "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
+			fmt.Sprintf("busy_timeout(%d)", tryFor.Milliseconds()), "journal_mode(WAL)", "synchronous(NORMAL)", "foreign_keys(1)",
 		},
 	}.Encode()}
 	return u.String()

@@ -63,7 +63,7 @@ func one[T any](t *testing.T, db querier, query string, args ...any) (v T) {
 func TestOpen_settings(t *testing.T) {
 	t.Parallel()
 	db, _ := table(t)
-	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1"} {
+	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "1", "foreign_keys": "1"} {
 		if got := one[string](t, db, "PRAGMA "+pragma); got != want {
 			t.Errorf("%s is %s, want %s", pragma, got, want)
 		}

@@ -14,22 +14,36 @@ type driverStmt interface {
 	driver.StmtQueryContext
 }
 
-// statement is a prepared one.
+// statement is a prepared one: the connection knows it by its text.
 type statement struct {
-	driverStmt
 	conn *connection
 	text string
 }
 
-var _ driverStmt = (*statement)(nil)
+var (
+	_ driver.StmtExecContext  = (*statement)(nil)
+	_ driver.StmtQueryContext = (*statement)(nil)
+)
 
 func (s *statement) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	return s.conn.exec(ctx, s.text, func() (driver.Result, error) { return s.driverStmt.ExecContext(ctx, args) })
+	return s.conn.ExecContext(ctx, s.text, args)
 }
 
 func (s *statement) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	return s.conn.query(ctx, s.text, func() (driver.Rows, error) { return s.driverStmt.QueryContext(ctx, args) })
+	return s.conn.QueryContext(ctx, s.text, args)
 }
+
+// Exec is never called: database/sql prefers ExecContext.
+func (s *statement) Exec([]driver.Value) (driver.Result, error) { return nil, driver.ErrSkip }
+
+// Query is never called: database/sql prefers QueryContext.
+func (s *statement) Query([]driver.Value) (driver.Rows, error) { return nil, driver.ErrSkip }
+
+// NumInput leaves counting to the driver.
+func (s *statement) NumInput() int { return -1 }
+
+// Close leaves the statement to its connection.
+func (s *statement) Close() error { return nil }
 
 // driverRows is what the driver's rows can tell.
 type driverRows interface {
@@ -45,13 +59,10 @@ type driverRows interface {
 // and returns them commits. database/sql closes them once.
 type rows struct {
 	driverRows
-	turn turn
+	closed func(err error) error
 }
 
-func (r *rows) Close() error {
-	defer r.turn.end()
-	return r.driverRows.Close()
-}
+func (r *rows) Close() error { return r.closed(r.driverRows.Close()) }
 
 // kind is what a statement does, as far as its first word tells.
 type kind int
