@@ -35,6 +35,9 @@ type Consumer struct {
 	metrics   *metrics
 	// schedules of the event stream: timers and deferred retries.
 	schedules *schedules
+	// now is the server's clock: a wrong clock of this process neither hurries
+	// retries nor lets events expire.
+	now func(context.Context) (time.Time, error)
 
 	started atomic.Bool
 	stopped chan struct{}  // closed when nothing new may start
@@ -67,6 +70,7 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 		suspects: newSuspects(), budget: newBudget(cfg.InFlight), stopped: stopped, idle: make(chan *delivery),
 		health:    &health{fade: max(2*cfg.Lease, minFade)},
 		schedules: &schedules{bus: b, stream: b.Names().EventsStream()},
+		now:       b.Clock(b.Names().EventsStream()).Now,
 	}
 	var err error
 	if c.metrics, err = newMetrics(c, cfg.Metrics); err != nil {

@@ -23,10 +23,14 @@ func (c *Consumer) deferral(ctx context.Context, d *delivery, delay time.Duratio
 	if err == nil && longest > 0 && delay >= longest {
 		return nil // what would bring it back vanishes before the message itself does
 	}
+	var now time.Time
+	if err == nil {
+		now, err = c.now(ctx)
+	}
 	var later *nats.Msg
 	if err == nil {
 		later, err = dlq.Deferral(c.bus.Names(), d.msg, d.origin(), dlq.Story{Consumer: c.cfg.Name, Key: d.key},
-			time.Now().Add(delay), c.bus.Conn().MaxPayload())
+			now.Add(delay), c.bus.Conn().MaxPayload())
 	}
 	if err != nil {
 		c.eventLog(d, c.log.Warn()).Err(err).Msg("retry not deferred, the event stays unacknowledged until then")

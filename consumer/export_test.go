@@ -1,5 +1,10 @@
 package consumer
 
+import (
+	"context"
+	"time"
+)
+
 // FreeBudget is how many more deliveries c would hold; all of its InFlight
 // once everything is settled.
 func FreeBudget(c *Consumer) int {
@@ -13,4 +18,13 @@ func Lanes(c *Consumer) int {
 	c.lanes.mu.Lock()
 	defer c.lanes.mu.Unlock()
 	return len(c.lanes.byKey)
+}
+
+// ServerAhead makes c believe that the server's clock is ahead of its own by d.
+func ServerAhead(c *Consumer, d time.Duration) {
+	now := c.now
+	c.now = func(ctx context.Context) (time.Time, error) {
+		t, err := now(ctx)
+		return t.Add(d), err
+	}
 }

@@ -30,7 +30,8 @@ const (
 // message is stored, which is the same at every redelivery. An event that does
 // not agree with its subject is not named by what it says: the name may be that
 // of another event, which would be marked as parked with it.
-func (c *Consumer) decode(d *delivery) (bus.Event, error) {
+// Whether it has expired is the server's clock to say.
+func (c *Consumer) decode(ctx context.Context, d *delivery) (bus.Event, error) {
 	e, err := bus.Decode(d.msg.Header, d.msg.Data)
 	if err == nil && c.cfg.From == nil { // the subjects of foreign streams are their own affair, in redrives too
 		err = c.bus.Names().CheckSubject(d.msg.Subject, e)
@@ -43,10 +44,15 @@ func (c *Consumer) decode(d *delivery) (bus.Event, error) {
 		return bus.Event{}, withOutcome(undecodable, err, 0)
 	}
 	d.key = bus.EventKeyOf(e)
-	if at, ok := expiry(e); ok && time.Now().After(at) {
-		return e, withOutcome(expired, fmt.Errorf("%w at %s", errExpired, at.Format(time.RFC3339)), 0)
+	at, ok := expiry(e)
+	if !ok {
+		return e, nil
 	}
-	return e, nil
+	now, err := c.now(ctx)
+	if err == nil && now.After(at) {
+		err = withOutcome(expired, fmt.Errorf("%w at %s", errExpired, at.Format(time.RFC3339)), 0)
+	}
+	return e, err
 }
 
 func (d *delivery) request(cfg Config) dedup.Request {

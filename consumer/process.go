@@ -29,8 +29,8 @@ type fate struct {
 func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 	durable := context.WithoutCancel(ctx)
 
-	event, err := c.decode(d)     // 1. decode
-	slot, ok := c.slots.acquire() // one of Concurrency, until the handler has returned
+	event, err := c.decode(durable, d) // 1. decode
+	slot, ok := c.slots.acquire()      // one of Concurrency, until the handler has returned
 	if !ok {
 		return c.giveBack(d, Released, 0) // shutting down
 	}

@@ -34,13 +34,12 @@ func NewKV(b *bus.Bus, cfg Config) (*KV, error) {
 	}
 	bucket := b.Names().Bucket(cfg.Bucket)
 	s := &kvStore{
-		source:    source{bus: b, stream: "KV_" + bucket, name: bucket, none: ErrNoBucket},
+		source:    source{bus: b, stream: "KV_" + bucket, name: bucket, none: ErrNoBucket, clock: b.Clock("KV_" + bucket)},
 		retention: retention,
 		subject:   "$KV." + bucket + ".",
 		put:       b.PutSubject(bucket, ""),
 		lifetime:  strconv.FormatInt(int64((retention+time.Second-1)/time.Second), 10),
 	}
-	s.tell()
 	return &KV{engine: newEngine(s, time.Now, cfg.Logger), kv: s}, nil
 }
 

@@ -1,11 +1,8 @@
 package dedup
 
 import (
-	"context"
-	"errors"
 	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -60,41 +57,4 @@ func TestLive_late_calls_of_an_overtaken_claim(t *testing.T) {
 	if h := l.holds["k"]; h.by != "new" || h.lost || !h.until.Equal(now.Add(time.Minute)) {
 		t.Fatalf("the old claim changed the new one's hold: %+v", h)
 	}
-}
-
-func TestServerClock(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		pass := func(d time.Duration) { <-time.After(d) } // by synctest's clock
-		const ahead = 42 * time.Minute
-		asked, down := 0, false
-		c := serverClock{ask: func(context.Context) (time.Time, error) {
-			asked++
-			if down {
-				return time.Time{}, errConflict
-			}
-			pass(10 * time.Millisecond) // the question's way
-			said := time.Now().Add(ahead)
-			pass(10 * time.Millisecond) // the answer's
-			return said, nil
-		}}
-		for range 100 {
-			got, err := c.now(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if late := time.Now().Add(ahead).Sub(got); late < 0 || late > 10*time.Millisecond {
-				t.Fatalf("the clock is %v behind the server", late)
-			}
-			pass(30 * time.Millisecond)
-		}
-		if asked > 4 {
-			t.Fatalf("asked %d times in 3 s", asked)
-		}
-		pass(2 * clockKeep)
-		down = true
-		if got, err := c.now(t.Context()); !errors.Is(err, errConflict) {
-			t.Fatalf("an old answer was used: %v, %v", got, err)
-		}
-	})
 }

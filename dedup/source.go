@@ -20,22 +20,14 @@ type source struct {
 	// name is what people call it, and none matches its absence.
 	name   string
 	none   error
-	clock  serverClock
+	clock  *bus.Clock // of the stream's leader, which stamps what it stores
 	opened atomic.Pointer[jetstream.Stream]
 }
 
-// tell makes the clock ask the stream's leader, which stamps what it stores.
-func (s *source) tell() {
-	s.clock.ask = func(ctx context.Context) (time.Time, error) {
-		stream, err := s.open(ctx)
-		if err != nil {
-			return time.Time{}, err
-		}
-		return stream.CachedInfo().TimeStamp, nil
-	}
+func (s *source) now(ctx context.Context) (time.Time, error) {
+	t, err := s.clock.Now(ctx)
+	return t, s.missing(err)
 }
-
-func (s *source) now(ctx context.Context) (time.Time, error) { return s.clock.now(ctx) }
 
 // open asks for the stream's settings and state.
 func (s *source) open(ctx context.Context) (jetstream.Stream, error) {

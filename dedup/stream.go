@@ -47,13 +47,12 @@ func NewStream(b *bus.Bus, cfg StreamConfig) (*Stream, error) {
 		return nil, err
 	}
 	s := &streamStore{
-		source:    source{bus: b, stream: b.Names().EventsStream(), name: b.Names().EventsStream(), none: ErrNoStream},
+		source:    source{bus: b, stream: b.Names().EventsStream(), name: b.Names().EventsStream(), none: ErrNoStream, clock: b.Clock(b.Names().EventsStream())},
 		prefix:    b.Names().Root("ledger."),
 		retention: retention,
 		unwritten: []string{"0"},
 		lifetime:  []string{strconv.FormatInt(int64((retention+time.Second-1)/time.Second), 10)},
 	}
-	s.tell()
 	s.group = newGroup(b, s)
 	e := newEngine(s, time.Now, cfg.Logger)
 	e.claimless = !cfg.Claims
