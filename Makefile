@@ -27,8 +27,12 @@ race: ## the tests with the race detector, in random order
 	go test -race -shuffle=on ./...
 
 .PHONY: e2e
-e2e: ## black-box tests, the long ones and those that need Docker and Postgres included
-	FARANDOLE_REQUIRE=docker,postgres FARANDOLE_LONG=1 go test -count=1 -timeout=45m -v ./e2e
+e2e: ## black-box tests, those that need Docker and Postgres included
+	FARANDOLE_REQUIRE=docker,postgres go test -count=1 -timeout=45m ./e2e
+
+.PHONY: chaos
+chaos: ## hundreds of kills and storms of twenty seeds, on both databases (half an hour; FARANDOLE_SEED draws others)
+	FARANDOLE_REQUIRE=postgres FARANDOLE_LONG=1 go test -count=1 -timeout=90m -v -run 'Kill|kill|Storm|outage' ./e2e
 
 .PHONY: bench
 bench: ## Farandole beside its peers, and whether the targets are met (BENCH="-quick", "-help")

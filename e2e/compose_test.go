@@ -145,8 +145,8 @@ func docker(ctx context.Context, args ...string) (string, error) {
 // The quick start as a user has it: docker-compose.yml as it is. One system
 // serves all that follows, for starting it is what takes long.
 func TestCompose(t *testing.T) {
-	if !long() && !require.Listed(require.Docker) {
-		t.Skip("builds images, for minutes: FARANDOLE_LONG=1 runs it")
+	if !require.Listed(require.Docker) {
+		t.Skip("builds images, for minutes: FARANDOLE_REQUIRE=docker runs it")
 	}
 	t.Parallel()
 	d := newDeployment(t)

@@ -76,18 +76,22 @@ func TestDemoReport(t *testing.T) {
 	}
 }
 
-// The worst trouble leaves the books right, with each ledger.
+// The worst trouble leaves the books right, with each ledger and each database.
 func TestDemoStorm(t *testing.T) {
 	t.Parallel()
 	seeds, orders := 2, 60
 	if long() {
 		seeds, orders = 20, 200
 	}
-	for _, ledger := range []string{"kv", "stream"} {
-		t.Run(ledger, func(t *testing.T) {
+	for name, flags := range map[string]func(testing.TB) []string{
+		"KV ledger":     func(testing.TB) []string { return []string{"--ledger", "kv"} },
+		"stream ledger": func(testing.TB) []string { return []string{"--ledger", "stream"} },
+		"Postgres":      func(t testing.TB) []string { return []string{"--database-url", pgtest.Database(t)} },
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range seeds {
-				r := demo(t, orders, "--faults", "storm", "--seed", fmt.Sprint(seed+1), "--ledger", ledger)
+				r := demo(t, orders, append(flags(t), "--faults", "storm", "--seed", fmt.Sprint(seed+1))...)
 				if r.CrashesInjected == 0 || r.DuplicatesInjected == 0 || r.DeadLettered == 0 || r.Replayed == 0 {
 					t.Errorf("seed %d: a storm without trouble: %+v", seed+1, r)
 				}

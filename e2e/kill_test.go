@@ -29,7 +29,7 @@ func TestKills(t *testing.T) {
 	t.Parallel()
 	rounds, killsEach, least := 1, 5, 10
 	if long() {
-		rounds, killsEach, least = 3, 18, 200
+		rounds, killsEach, least = 20, 4, 300
 	}
 	seed := uint64(3)
 	if s := os.Getenv("FARANDOLE_SEED"); s != "" {
@@ -60,7 +60,7 @@ func TestKills(t *testing.T) {
 			if c.postgres {
 				database = pgtest.Database(t)
 			}
-			s := &storm{fleet: c.on(t, database, "--ledger", c.ledger), random: rand.New(rand.NewPCG(seed, 0)), cluster: c.nodes == 3}
+			s := &storm{fleet: c.on(t, database, "--ledger", c.ledger), seed: seed, cluster: c.nodes == 3}
 			defer func() {
 				t.Logf("%d kills, %d leader changes, %d restarts of what gave up, %d orders, seed %d", s.kills, s.steps, s.falls(), len(s.ids), seed)
 			}()
@@ -77,7 +77,8 @@ func TestKills(t *testing.T) {
 // storm kills a fleet's members while customers order.
 type storm struct {
 	*fleet
-	random  *rand.Rand
+	seed    uint64     // of the first round; each further one has the next
+	random  *rand.Rand // the round's
 	cluster bool
 	targets []*member // who is killed; nil: all
 
@@ -101,6 +102,7 @@ func (s *storm) rage(rounds, kills int) {
 // order has ended.
 func (s *storm) round(round, kills int) {
 	s.t.Helper()
+	s.random = rand.New(rand.NewPCG(s.seed+uint64(round), 0)) //nolint:gosec // moments to kill at
 	ctx, cancel := context.WithTimeout(s.t.Context(), 3*patience)
 	defer cancel()
 	solvent, broke := newCustomers(ctx, s.shop, 3, "ada"), newCustomers(ctx, s.shop, 1, "decline-bob")
