@@ -23,11 +23,11 @@ const (
 const BatchHeaderSize = len(headerBatchID+": "+"\r\n") + 26 +
 	len(headerBatchSequence+": 1000\r\n") + len(headerBatchCommit+": 1\r\n")
 
-// BatchError is returned when one message of a batch cannot be sent at all.
+// BatchError is returned when one message of a batch can never be in it.
 type BatchError struct {
 	// Index of the message, from 0.
 	Index int
-	// Err matches [ErrTooLarge].
+	// Err matches [ErrTooLarge], or [ErrRefused].
 	Err error
 }
 
@@ -71,6 +71,9 @@ func (b *Bus) SendBatch(ctx context.Context, msgs []*nats.Msg) (*Pending, error)
 		if size := PayloadSize(m); limit > 0 && size > limit-int64(BatchHeaderSize) {
 			return nil, &BatchError{Index: i, Err: fmt.Errorf("bus: publish %s: %w: %d bytes, the server takes %d", m.Subject, ErrTooLarge, size, limit)}
 		}
+		if err := b.Fit(m); err != nil {
+			return nil, &BatchError{Index: i, Err: err}
+		}
 	}
 	if last == 0 {
 		return b.Send(ctx, msgs[0])
@@ -90,14 +93,32 @@ func (b *Bus) SendBatch(ctx context.Context, msgs []*nats.Msg) (*Pending, error)
 	return p, nil
 }
 
+// MaxHeader is the most that a stream stores as headers of one message, in bytes.
+const MaxHeader = 1<<16 - 1
+
 // PayloadSize is the part of a message that the server's max_payload bounds:
 // headers and data.
-func PayloadSize(m *nats.Msg) int64 {
-	size := len("NATS/1.0\r\n") + len("\r\n") + len(m.Data)
+func PayloadSize(m *nats.Msg) int64 { return int64(headerSize(m) + len(m.Data)) }
+
+func headerSize(m *nats.Msg) int {
+	size := len("NATS/1.0\r\n") + len("\r\n")
 	for name, values := range m.Header {
 		for _, value := range values {
 			size += len(name) + len(": ") + len(value) + len("\r\n")
 		}
 	}
-	return int64(size)
+	return size
+}
+
+// Fit says why a message can never be stored, as far as that is known without
+// asking a stream: its headers are too large for any, or the whole of it is for
+// this server. The error matches [ErrTooLarge].
+func (b *Bus) Fit(m *nats.Msg) error {
+	if size := headerSize(m); size > MaxHeader {
+		return fmt.Errorf("bus: publish %s: %w: %d bytes of headers, a stream takes %d", m.Subject, ErrTooLarge, size, MaxHeader)
+	}
+	if size, limit := PayloadSize(m), b.nc.MaxPayload(); limit > 0 && size > limit {
+		return fmt.Errorf("bus: publish %s: %w: %d bytes, the server takes %d", m.Subject, ErrTooLarge, size, limit)
+	}
+	return nil
 }

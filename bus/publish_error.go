@@ -16,7 +16,9 @@ const (
 	codeStorageExceeded       = 10047
 	codeStoreFailed           = 10077
 	codeWrongLastMsgID        = 10070
+	codeHeaderTooLarge        = 10097
 	codeBatchIncomplete       = 10176
+	codeBatchTooLarge         = 10199
 	codeBatchDuplicateID      = 10201
 	codeTooManyBatches        = 10210
 )
@@ -54,7 +56,7 @@ func apiSentinel(api *jetstream.APIError) error {
 		return ErrBusy
 	case codeBatchDuplicateID:
 		return ErrDuplicate
-	case jetstream.JSErrCodeStreamMessageExceedsMaximum:
+	case jetstream.JSErrCodeStreamMessageExceedsMaximum, codeHeaderTooLarge, codeBatchTooLarge:
 		return ErrTooLarge
 	case codeStorageExceeded, codeMemoryExceeded, codeInsufficientResources:
 		return ErrStreamFull

@@ -32,6 +32,7 @@ type Consumer struct {
 	unsettled unsettled
 	budget    *budget
 	health    *health
+	doubts    *doubts
 	metrics   *metrics
 	// schedules of the event stream: timers and deferred retries.
 	schedules *schedules
@@ -69,6 +70,7 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 		lanes: newLanes(), flight: newFlight(), slots: newSlots(cfg.Concurrency, stopped),
 		suspects: newSuspects(), budget: newBudget(cfg.InFlight), stopped: stopped, idle: make(chan *delivery),
 		health:    &health{fade: max(2*cfg.Lease, minFade)},
+		doubts:    &doubts{fade: max(2*cfg.Lease, minFade) + cfg.Retry.MaxDelay},
 		schedules: &schedules{bus: b, stream: b.Names().EventsStream()},
 		now:       b.Clock(b.Names().EventsStream()).Now,
 	}
@@ -243,15 +245,19 @@ func (c *Consumer) worker(work context.Context, d *delivery) {
 // runLane processes d and what is queued behind it, one after another.
 func (c *Consumer) runLane(work context.Context, d *delivery) {
 	for d != nil {
-		f := c.process(work, d)
-		c.suspects.leave(d)
-		c.finish(d, f)
-		next, back := c.lanes.leave(d, f.again, time.Now())
-		for _, h := range back {
-			c.finish(h.delivery, c.giveBack(h.delivery, Released, h.delay))
-		}
-		d = next
+		d = c.over(d, c.process(work, d))
 	}
+}
+
+// over ends d's run and returns what of its key runs next, nil if nothing does.
+func (c *Consumer) over(d *delivery, f fate) (next *delivery) {
+	c.suspects.leave(d)
+	c.finish(d, f)
+	next, back := c.lanes.leave(d, f.again, time.Now())
+	for _, h := range back {
+		c.finish(h.delivery, c.giveBack(h.delivery, Released, h.delay))
+	}
+	return next
 }
 
 // finish ends this process's hold on a delivery.

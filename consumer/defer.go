@@ -43,8 +43,15 @@ func (c *Consumer) deferral(ctx context.Context, d *delivery, delay time.Duratio
 // event back, and settles this one. It holds its key no longer. If this
 // delivery comes again nevertheless, it is the retry, too early.
 func (c *Consumer) postpone(ctx context.Context, d *delivery, claim *dedup.Claim, failure *bus.Attempt, later *nats.Msg, delay time.Duration) fate {
-	if err := c.ledger.Release(ctx, claim, failure, later); err != nil {
+	err := c.ledger.Release(ctx, claim, failure, later)
+	switch f, over := c.outrun(d, err); {
+	case over:
+		return f
+	case err == nil:
+		return c.ack(d, Retried)
+	case matches(err, outages):
 		return c.unreleased(d, err, Retried, delay)
 	}
-	return c.ack(d, Retried)
+	c.eventLog(d, c.log.Warn()).Err(err).Msg("retry not deferred, the event stays unacknowledged until then")
+	return c.release(ctx, d, claim, failure, Retried, delay)
 }

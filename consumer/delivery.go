@@ -29,6 +29,7 @@ type delivery struct {
 	// or the one that a redrive brings back.
 	redelivered bool
 	key         bus.EventKey
+	eventType   string // "" if it cannot be decoded
 
 	mu sync.Mutex
 	// claim is set while the heartbeat has to renew its lease.

@@ -31,7 +31,10 @@
 //   - A graceful stop spends no attempt. A crash spends none either, but is
 //     counted: after MaxCrashes of them the event is dead-lettered unrun.
 //   - Without ledger, stream or dead-letter stream nothing is handled and
-//     nothing lost: the consumer is unhealthy and resumes by itself.
+//     nothing lost, and no attempt spent: the consumer is unhealthy and resumes
+//     by itself. An event that is alone in such trouble, while others of its type
+//     get through, spends attempts after ten times, and is parked in the end.
+//   - What can never be stored is parked: outages are a list, all else is the event's fault.
 //
 // # Not guaranteed
 //

@@ -13,6 +13,9 @@ var (
 	ErrUnhealthy = errors.New("consumer: unhealthy")
 	// ErrPanic is matched by the error of a handler that panicked.
 	ErrPanic = errors.New("consumer: handler panicked")
+	// ErrGoexit is matched by the error of a handler that ended its goroutine, as
+	// runtime.Goexit and the FailNow of a test do.
+	ErrGoexit = errors.New("consumer: handler ended its goroutine")
 	// ErrTimeout is matched by the error of a handler that outran its timeout.
 	ErrTimeout = errors.New("consumer: handler timeout")
 	// ErrAbandoned is returned by Run when handlers ignored their cancellation.
@@ -29,6 +32,8 @@ var (
 	errShutdown = errors.New("consumer: shutting down")
 	// errStuck is reported while handlers do not return although they were cancelled.
 	errStuck = errors.New("consumer: handlers ignore their cancellation")
+	// errAlone is why an event spends an attempt that meets an outage alone.
+	errAlone = errors.New("consumer: no answer to this event again and again, while others get through")
 	// errUnbound is why a durable is bound again: it does not answer.
 	errUnbound = errors.New("consumer: durable does not answer")
 	// errClogged is reported while waiting retries fill MaxAckPending.

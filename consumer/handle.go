@@ -43,7 +43,7 @@ func (c *Consumer) decode(ctx context.Context, d *delivery) (bus.Event, error) {
 		}
 		return bus.Event{}, withOutcome(undecodable, err, 0)
 	}
-	d.key = bus.EventKeyOf(e)
+	d.key, d.eventType = bus.EventKeyOf(e), e.Type()
 	at, ok := expiry(e)
 	if !ok {
 		return e, nil
@@ -72,24 +72,50 @@ func (d *delivery) origin() dlq.Origin {
 	return dlq.Origin{Stream: d.stream, Sequence: d.sequence, Time: d.stored}
 }
 
-// handle runs the handler under its timeout, with the heartbeat on the claim. It
-// also returns what documents the handler has read.
-func (c *Consumer) handle(ctx context.Context, d *delivery, claim *dedup.Claim, e bus.Event) (Step, *state.Reads, error) {
-	ctx, reads := state.Track(ctx)
-	hctx, cancel := context.WithCancelCause(ctx)
+// ran is what a handler that has returned leaves behind.
+type ran struct {
+	Step
+	reads *state.Reads // the documents it has read
+	late  error        // why it was cancelled, if it succeeded nevertheless
+}
+
+// handle runs the handler under its timeout, with the heartbeat on the claim.
+func (c *Consumer) handle(ctx context.Context, d *delivery, claim *dedup.Claim, e bus.Event) (r ran, err error) {
+	tracked, reads := state.Track(ctx)
+	hctx, cancel := context.WithCancelCause(tracked)
 	defer cancel(nil)
 	hctx, stop := context.WithTimeoutCause(hctx, c.cfg.HandlerTimeout, ErrTimeout)
 	defer stop()
 	start := time.Now()
 	d.hold(claim, cancel, start.Add(c.cfg.HandlerTimeout))
-	step, err := c.registry.Invoke(hctx, c.bus.Names(), e)
-	d.drop()
+	returned := false
+	defer func() {
+		d.drop()
+		if !returned {
+			c.goOn(ctx, d, claim)
+		}
+	}()
+	r.reads = reads
+	r.Step, err = c.registry.Invoke(hctx, c.bus.Names(), e)
+	returned = true
 	c.metrics.observe(time.Since(start))
-	if cause := context.Cause(hctx); err != nil && cause != nil && !isFinal(err) && !errors.Is(err, Skip) {
+	cause := context.Cause(hctx)
+	switch {
+	case err == nil:
+		r.late = cause
+	case cause != nil && !isFinal(err) && !errors.Is(err, Skip):
 		// The handler's error is what its cancellation did to it: say why it was cancelled.
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	return step, reads, err
+	return r, err
+}
+
+// goOn ends the journey of an event whose handler has ended this goroutine
+// (runtime.Goexit), in another one, which then does what else this one would have.
+func (c *Consumer) goOn(ctx context.Context, d *delivery, claim *dedup.Claim) {
+	c.running.Go(func() {
+		c.runLane(ctx, c.over(d, c.fail(ctx, d, claim, ErrGoexit)))
+	})
 }
 
 // isFinal reports whether a handler chose the event's end itself.

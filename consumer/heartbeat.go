@@ -104,6 +104,7 @@ func (c *Consumer) heartbeat(ctx context.Context) {
 				})
 			}
 			c.lanes.sweep(now)
+			c.doubts.sweep(now)
 			c.watchRetries()
 		}
 	}

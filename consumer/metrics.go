@@ -13,6 +13,8 @@ type Stats struct {
 	Handled, Skipped, Duplicate, Busy, Retried, Parked, Released, Lost uint64
 	// InFlight is how many deliveries the process holds now.
 	InFlight int
+	// Alone is how many events here get no answer, again and again, while others do.
+	Alone int
 }
 
 // metrics counts outcomes once, for Stats and for Prometheus.
@@ -35,6 +37,9 @@ func newMetrics(c *Consumer, r prometheus.Registerer) (*metrics, error) {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "farandole_in_flight", Help: "Deliveries this process holds.", ConstLabels: labels,
 		}, func() float64 { return float64(c.flight.size()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "farandole_alone", Help: "Events that get no answer while others do.", ConstLabels: labels,
+		}, func() float64 { return float64(c.doubts.size()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "farandole_healthy", Help: "1 while the consumer makes progress.", ConstLabels: labels,
 		}, func() float64 {
@@ -68,6 +73,6 @@ func (c *Consumer) Stats() Stats {
 	return Stats{
 		Handled: n(Handled), Skipped: n(Skipped), Duplicate: n(Duplicate), Busy: n(Busy),
 		Retried: n(Retried), Parked: n(ParkedNow), Released: n(Released), Lost: n(Lost),
-		InFlight: c.flight.size(),
+		InFlight: c.flight.size(), Alone: c.doubts.size(),
 	}
 }

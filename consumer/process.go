@@ -12,6 +12,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/state"
 )
 
@@ -41,7 +42,7 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 	}
 	claim, cerr := c.ledger.Claim(durable, d.request(c.cfg)) // 2. claim
 	if cerr != nil {
-		return c.failClosed(durable, d, nil, "ledger", cerr)
+		return c.failClosed(durable, d, nil, "ledger", nil, cerr)
 	}
 	c.health.clear("ledger")
 	if f, away := c.turnAway(durable, d, claim); away {
@@ -50,22 +51,21 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 	c.suspects.admit(d, c.cfg.Lease/3)
 
 	for runs := 1; ; runs++ {
-		var step Step
-		var reads *state.Reads
+		var r ran
 		if err == nil {
-			step, reads, err = c.handle(ctx, d, claim, event) // 3. handle
+			r, err = c.handle(ctx, d, claim, event) // 3. handle
 		}
 		slot.release()
 		skipped := errors.Is(err, Skip)
 		if skipped {
-			step, err = Step{}, nil
+			r.Step, err = Step{}, nil
 		}
 		var out []*nats.Msg
 		if err == nil {
-			out, err = c.seal(durable, d, event, step, reads)
+			out, err = c.seal(durable, d, event, r.Step, r.reads)
 		}
 		if err != nil {
-			void := c.confirm(ctx, reads, err)
+			void := c.confirm(ctx, r.reads, err)
 			if void == nil {
 				return c.fail(ctx, d, claim, err)
 			}
@@ -80,10 +80,11 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 			}
 		}
 		if err != nil {
-			return c.incomplete(durable, d, claim, err)
+			return c.incomplete(ctx, d, claim, out, r.late, err)
 		}
 		c.health.clear("publish")
 		c.health.clear("handler")
+		c.doubts.pass(d.key, func() []string { return needsOf(c.bus.Names(), d.eventType, out) })
 		return c.ack(d, handledOr(skipped)) // 5. ack
 	}
 }
@@ -91,7 +92,7 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 // confirm returns an error if a handler's error is void, because it was made of
 // documents that were not committed, or are no longer so: it could be final.
 func (c *Consumer) confirm(ctx context.Context, reads *state.Reads, err error) error {
-	if context.Cause(ctx) != nil || errors.Is(err, bus.ErrUnavailable) {
+	if context.Cause(ctx) != nil || matches(err, outages) {
 		return nil // it is not the event's fault in any case
 	}
 	return reads.Confirm(context.WithoutCancel(ctx), c.ledger)
@@ -105,6 +106,7 @@ const maxRuns = 16
 func (c *Consumer) turnAway(ctx context.Context, d *delivery, claim *dedup.Claim) (fate, bool) {
 	switch claim.Status {
 	case dedup.Done, dedup.Parked:
+		c.doubts.forget(d.key)
 		return c.ack(d, Duplicate), true
 	case dedup.Busy:
 		// Never acknowledged: should the owner fail, this copy is the retry.
@@ -127,7 +129,7 @@ func (c *Consumer) turnAway(ctx context.Context, d *delivery, claim *dedup.Claim
 	return fate{}, false
 }
 
-// fail records a failed attempt and retries or parks the event.
+// fail is what becomes of an event whose step was not stored because of err.
 func (c *Consumer) fail(ctx context.Context, d *delivery, claim *dedup.Claim, err error) fate {
 	durable := context.WithoutCancel(ctx)
 	switch cause := context.Cause(ctx); {
@@ -137,21 +139,26 @@ func (c *Consumer) fail(ctx context.Context, d *delivery, claim *dedup.Claim, er
 	case cause != nil && !isFinal(err):
 		return c.release(durable, d, claim, nil, Released, 0)
 	case errors.Is(err, ErrNoTimers):
-		return c.failClosed(durable, d, claim, "timers", err)
-	case errors.Is(err, bus.ErrUnavailable) && wishOf(err) == nil:
+		return c.failClosed(durable, d, claim, "timers", nil, err)
+	case matches(err, outages) && wishOf(err) == nil:
 		// An outage of what the handler stands on, too, is not the event's fault.
-		return c.failClosed(durable, d, claim, "handler", err)
+		return c.failClosed(durable, d, claim, "handler", nil, err)
 	}
+	return c.spend(durable, d, claim, err)
+}
+
+// spend records a failed attempt and retries or parks the event.
+func (c *Consumer) spend(ctx context.Context, d *delivery, claim *dedup.Claim, err error) fate {
 	attempt := c.attempt(claim, err)
 	v := decide(err, attempt.Number, c.cfg.Retry, draw(d.key, d.redrive.Replay, attempt.Number, c.cfg.Retry))
 	if v.action == park {
-		return c.park(durable, d, claim, &attempt, v.reason)
+		return c.park(ctx, d, claim, &attempt, v.reason)
 	}
 	c.eventLog(d, c.log.Info()).Err(err).Int(keyAttempt, attempt.Number).Dur("retry_in", v.delay).Msg("handler failed, will retry")
-	if later := c.deferral(durable, d, v.delay); later != nil {
-		return c.postpone(durable, d, claim, &attempt, later, v.delay)
+	if later := c.deferral(ctx, d, v.delay); later != nil {
+		return c.postpone(ctx, d, claim, &attempt, later, v.delay)
 	}
-	return c.release(durable, d, claim, &attempt, Retried, v.delay)
+	return c.release(ctx, d, claim, &attempt, Retried, v.delay)
 }
 
 // park makes the dead letter durable, then the ledger's mark, then ends the
@@ -176,6 +183,7 @@ func (c *Consumer) park(ctx context.Context, d *delivery, claim *dedup.Claim, fi
 		return c.release(ctx, d, claim, final, Retried, parkRetry)
 	}
 	c.health.clear("dlq")
+	c.doubts.forget(d.key)
 	c.eventLog(d, c.log.Warn()).Str("reason", reason).Str("error_text", lastOf(story.Attempts).Error).Msg("dead-lettered")
 	if err := d.term("dead-lettered: " + reason); err != nil {
 		c.eventLog(d, c.log.Warn()).Err(err).Msg("term not sent, the redelivery will be acknowledged")
@@ -183,27 +191,47 @@ func (c *Consumer) park(ctx context.Context, d *delivery, claim *dedup.Claim, fi
 	return fate{outcome: ParkedNow}
 }
 
-// incomplete handles a step that could not be made durable.
-func (c *Consumer) incomplete(ctx context.Context, d *delivery, claim *dedup.Claim, err error) fate {
+// incomplete handles a step that could not be made durable. late is why the
+// handler was cancelled, if it was, although it has succeeded.
+func (c *Consumer) incomplete(ctx context.Context, d *delivery, claim *dedup.Claim, out []*nats.Msg, late, err error) fate {
+	durable := context.WithoutCancel(ctx)
 	if f, over := c.outrun(d, err); over {
 		return f
 	}
 	switch {
 	case errors.Is(err, dedup.ErrStale):
-		return c.restless(ctx, d, claim, err)
+		return c.restless(durable, d, claim, err)
+	case c.astray(durable, out, err):
+		return c.spend(durable, d, claim, err)
+	case matches(err, outages):
+		return c.failClosed(durable, d, claim, "publish", out, err)
+	case late != nil && errors.Is(err, outbox.ErrTransaction):
+		err = fmt.Errorf("%w: %w", late, err)
 	case errors.Is(err, bus.ErrTooLarge), errors.Is(err, bus.ErrInvalidEvent):
-		return c.fail(ctx, d, claim, Permanent(err)) // what it emits can never be stored
-	default:
-		return c.failClosed(ctx, d, claim, "publish", err)
+		err = Permanent(err) // what it emits can never be stored
 	}
+	return c.fail(ctx, d, claim, err)
 }
 
 // failClosed gives an event back, its attempt unspent, because something the
 // journey stands on is missing; the consumer is unhealthy until it works again.
-func (c *Consumer) failClosed(ctx context.Context, d *delivery, claim *dedup.Claim, part string, err error) fate {
-	c.health.set(part, err)
-	c.eventLog(d, c.log.Error()).Err(err).Str("part", part).Msg("event given back")
+// But what others get meanwhile is not missing: the event is alone in its
+// trouble then, which makes nobody else unhealthy, and it does not go on for ever.
+func (c *Consumer) failClosed(ctx context.Context, d *delivery, claim *dedup.Claim, part string, out []*nats.Msg, err error) fate {
 	delay := time.Duration((0.5 + rand.Float64()) * float64(closedRetry)) //nolint:gosec // jitter
+	alone, others := 0, false
+	if !matches(err, certain) {
+		alone, others = c.doubts.fail(d.key, needsOf(c.bus.Names(), d.eventType, out), time.Now())
+	}
+	switch {
+	case !others:
+		c.health.set(part, err)
+	case alone > maxAlone && claim != nil:
+		return c.spend(ctx, d, claim, fmt.Errorf("%w: %w", errAlone, err))
+	default:
+		delay = backoff(c.cfg.Retry, alone, rand.Float64()) //nolint:gosec // jitter
+	}
+	c.eventLog(d, c.log.Error()).Err(err).Str("part", part).Int("alone", alone).Msg("event given back")
 	if claim == nil {
 		return c.giveBack(d, Released, delay)
 	}

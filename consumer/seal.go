@@ -2,12 +2,15 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/state"
@@ -48,15 +51,25 @@ func (c *Consumer) message(draft bus.Draft, id bus.Identity) (*nats.Msg, error) 
 	if err != nil {
 		return nil, err
 	}
-	return m, c.fits(m)
+	return m, c.bus.Fit(m)
 }
 
-// fits checks a message against the server's max_payload.
-func (c *Consumer) fits(m *nats.Msg) error {
-	if size, limit := bus.PayloadSize(m), c.bus.Conn().MaxPayload(); limit > 0 && size > limit {
-		return fmt.Errorf("%w: %d bytes, the server takes %d", bus.ErrTooLarge, size, limit)
+// astray reports whether a step met no stream because one of its messages has a
+// subject that no stream stores, while the event stream is there.
+func (c *Consumer) astray(ctx context.Context, out []*nats.Msg, err error) bool {
+	if !errors.Is(err, bus.ErrNoStream) {
+		return false
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
+	defer cancel()
+	js := c.bus.JetStream()
+	if _, err := js.Stream(ctx, c.bus.Names().EventsStream()); err != nil {
+		return false
+	}
+	return slices.ContainsFunc(out, func(m *nats.Msg) bool {
+		_, err := js.StreamNameBySubject(ctx, m.Subject)
+		return errors.Is(err, jetstream.ErrStreamNotFound)
+	})
 }
 
 func (c *Consumer) identity(cause bus.Event, index int) bus.Identity {

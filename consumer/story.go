@@ -42,6 +42,8 @@ func classOf(err error) string {
 	switch {
 	case errors.Is(err, ErrPanic):
 		return "panic"
+	case errors.Is(err, ErrGoexit):
+		return "goexit"
 	case errors.Is(err, ErrTimeout):
 		return "timeout"
 	case errors.Is(err, bus.ErrDecode):

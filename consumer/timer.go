@@ -153,7 +153,7 @@ func (c *Consumer) timer(d *delivery, cause bus.Event, t Timer) (*nats.Msg, erro
 	m.Header[jetstream.ScheduleHeader] = []string{bus.ScheduleAt(due)}
 	m.Header[jetstream.ScheduleTargetHeader] = []string{m.Subject}
 	m.Subject = c.bus.Names().TimerSubject(c.cfg.Name, t.Name, t.Event.Key)
-	return m, c.fits(m)
+	return m, c.bus.Fit(m)
 }
 
 // cancellation is the message that takes a timer's place and soon vanishes.

@@ -132,7 +132,7 @@ func (f *flight) send(ctx context.Context, steps []*step) (documents []string, e
 		<-time.After(rand.N(delay)) //nolint:gosec // jitter
 		delay *= 2
 	}
-	return documents, err
+	return documents, f.misfit(ctx, msgs, err)
 }
 
 func (f *flight) land(steps []*step, documents []string, first uint64) {

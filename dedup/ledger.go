@@ -18,6 +18,10 @@ import (
 // owns the event now: the caller must not settle the message in any way. One
 // matching [ErrSettled] means that the event has come to its end elsewhere:
 // the caller acknowledges the message, as if the claim had been answered Done.
+//
+// An outage, which is nobody's fault, matches [bus.ErrUnavailable], [bus.ErrDenied],
+// [bus.ErrStreamFull] or another of the consumer's list; any other error of
+// Complete says that this step cannot be stored, and spends an attempt of its event.
 type Ledger interface {
 	// Claim takes an event for this worker, or says why not ([Claim.Status]).
 	Claim(ctx context.Context, r Request) (*Claim, error)

@@ -101,10 +101,9 @@ func (l *SQL) Complete(ctx context.Context, c *Claim, out []*nats.Msg) error {
 
 // fit refuses what the relay would have to park: the step is not done then.
 func (l *SQL) fit(out []*nats.Msg) error {
-	limit := l.marks.bus.Conn().MaxPayload()
 	for _, m := range out {
-		if size := bus.PayloadSize(m); limit > 0 && size > limit {
-			return fmt.Errorf("dedup: complete: %s: %w: %d bytes, the server takes %d", m.Subject, bus.ErrTooLarge, size, limit)
+		if err := l.marks.bus.Fit(m); err != nil {
+			return fmt.Errorf("dedup: complete: %w", err)
 		}
 	}
 	return nil

@@ -206,7 +206,7 @@ func TestStream_group_finds_the_guilty(t *testing.T) {
 		case i == 8:
 			want = bus.ErrTooLarge
 		case i == 7:
-			want = bus.ErrIncomplete
+			want = bus.ErrRefused // the server says no more than "incomplete"
 		}
 		if !errors.Is(err, want) {
 			t.Errorf("step %d: got %v, want %v", i, err, want)

@@ -70,9 +70,10 @@ func (o *Outbox) Inbox() *Inbox {
 // handled again, and what it had committed itself would happen again. To undo
 // what was done, return an error.
 //
-// Errors match [ErrNoClaim], or [ErrDatabase] and [bus.ErrUnavailable], and then
-// often the reason why ctx has ended. A consumer whose handler returns the latter
-// waits for the database and spends no attempt.
+// Errors match [ErrNoClaim]; [ErrDatabase] and why ctx has ended, if that was
+// over before; or [ErrDatabase] and [bus.ErrUnavailable], and then often the reason
+// why ctx has ended. A consumer whose handler returns the latter waits for the
+// database and spends no attempt.
 func (i *Inbox) Begin(ctx context.Context, c bus.Consumer, e bus.Event) (*sql.Tx, error) {
 	w := i.workOf(c, bus.EventKeyOf(e))
 	if w == nil {
@@ -133,6 +134,8 @@ func (w *work) begin(ctx context.Context) (*sql.Tx, error) {
 		return nil, fmt.Errorf("%w: %s %s", ErrNoClaim, w.key.consumer, w.key.event)
 	case w.tx != nil:
 		return w.tx.Tx, nil
+	case ctx.Err() != nil: // the handler comes too late, whatever the database does
+		return nil, fmt.Errorf("%w: begin: %w", ErrDatabase, context.Cause(ctx))
 	}
 	t, err := w.inbox.begin(ctx)
 	if err != nil {

@@ -39,7 +39,8 @@ func inboxStatementsOf(d Dialect, prefix string) inboxStatements {
 }
 
 // Read returns a mark and when it was written, revision 0 if there is none or
-// none any more. Errors match [ErrDatabase] or [ErrSchema].
+// none any more. Errors match [ErrDatabase] or [ErrSchema],
+// and [bus.ErrUnavailable] when the database was not there.
 func (i *Inbox) Read(ctx context.Context, c bus.Consumer, k bus.EventKey) (mark []byte, revision uint64, written time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
@@ -85,8 +86,8 @@ func (i *Inbox) Now(ctx context.Context) (time.Time, error) {
 // of its own. It is kept for lifetime, 0 for ever. On SQLite a handler's open
 // transaction holds off all other writers: a write for the same event then does
 // nothing. Errors match [bus.ErrConflict] when the mark is not at that
-// revision; [ErrDatabase], and [bus.ErrBusy] besides if others were in the way;
-// or [ErrSchema].
+// revision; [ErrDatabase], and besides [bus.ErrBusy] if others were in the way or
+// [bus.ErrUnavailable] if the database was not there; or [ErrSchema].
 func (i *Inbox) Write(ctx context.Context, c bus.Consumer, k bus.EventKey, after uint64, mark []byte, lifetime time.Duration) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
@@ -109,7 +110,7 @@ func (i *Inbox) complete(ctx context.Context, t *transaction, key workKey, after
 	}
 	for _, m := range out {
 		if _, err := i.outbox.insert(ctx, t, m); err != nil {
-			return 0, busy(err)
+			return 0, excuse(err)
 		}
 	}
 	defer context.AfterFunc(ctx, t.cancel)()
@@ -147,34 +148,11 @@ func conflict(key workKey) error {
 	return fmt.Errorf("outbox: mark of %s %s: %w", key.consumer, key.event, bus.ErrConflict)
 }
 
-// unavailable is an error that no event is to be blamed for.
-type unavailable struct{ error }
-
-func (u unavailable) Unwrap() error        { return u.error }
-func (u unavailable) Is(target error) bool { return target == bus.ErrUnavailable }
-
 // fault gives a driver's error its sentinels.
 func fault(doing string, err error) error {
 	var state interface{ SQLState() string }
 	if errors.As(err, &state) && state.SQLState() == "42P01" || strings.Contains(err.Error(), "no such table") {
-		return fmt.Errorf("%w are missing: run Outbox.Migrate: %w", ErrSchema, err)
+		return unavailable{fmt.Errorf("%w are missing: run Outbox.Migrate: %w", ErrSchema, err)}
 	}
-	return busy(fmt.Errorf("%w: %s: %w", ErrDatabase, doing, err))
-}
-
-// busy adds [bus.ErrBusy] to an error which says that other transactions were
-// in the way: a deadlock, a failed serialization, a lock not available in time.
-func busy(err error) error {
-	var postgres interface{ SQLState() string }
-	if errors.As(err, &postgres) {
-		switch postgres.SQLState() {
-		case "40001", "40P01", "55P03":
-			return fmt.Errorf("%w: %w", bus.ErrBusy, err)
-		}
-	}
-	var sqlite interface{ Code() int }
-	if errors.As(err, &sqlite) && sqlite.Code()&0xff == 5 {
-		return fmt.Errorf("%w: %w", bus.ErrBusy, err)
-	}
-	return err
+	return excuse(fmt.Errorf("%w: %s: %w", ErrDatabase, doing, err))
 }

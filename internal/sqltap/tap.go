@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 )
@@ -27,7 +28,7 @@ const (
 type Hook func(statement string) Verdict
 
 // ErrBroken is what a program gets whose connection has broken.
-var ErrBroken = errors.New("sqltap: the connection is broken")
+var ErrBroken = fmt.Errorf("sqltap: the connection is broken: %w", io.ErrUnexpectedEOF)
 
 // Tap is in front of a database.
 type Tap struct {
