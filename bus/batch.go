@@ -12,16 +12,18 @@ import (
 // MaxBatch is how many messages a server takes in one atomic batch.
 const MaxBatch = 1000
 
-// Headers of atomic batches (NATS ADR-50), apart from the client's.
+// Headers of atomic batches (NATS ADR-50). Stored messages keep them.
 const (
-	headerBatchID       = "Nats-Batch-Id"
-	headerBatchSequence = "Nats-Batch-Sequence"
+	// HeaderBatchID is the id of a message's batch.
+	HeaderBatchID = "Nats-Batch-Id"
+	// HeaderBatchSequence is the place of a message in its batch, from 1.
+	HeaderBatchSequence = "Nats-Batch-Sequence"
 	headerBatchCommit   = "Nats-Batch-Commit"
 )
 
 // BatchHeaderSize is by how much the headers of a batch enlarge a message, at most.
-const BatchHeaderSize = len(headerBatchID+": "+"\r\n") + 26 +
-	len(headerBatchSequence+": 1000\r\n") + len(headerBatchCommit+": 1\r\n")
+const BatchHeaderSize = len(HeaderBatchID+": "+"\r\n") + 26 +
+	len(HeaderBatchSequence+": 1000\r\n") + len(headerBatchCommit+": 1\r\n")
 
 // BatchError is returned when one message of a batch can never be in it.
 type BatchError struct {
@@ -59,15 +61,15 @@ func (b *Bus) SendBatch(ctx context.Context, msgs []*nats.Msg) (*Pending, error)
 	for i, m := range msgs {
 		delete(m.Header, headerBatchCommit)
 		if last == 0 {
-			delete(m.Header, headerBatchID)
-			delete(m.Header, headerBatchSequence)
+			delete(m.Header, HeaderBatchID)
+			delete(m.Header, HeaderBatchSequence)
 			continue
 		}
 		if m.Header == nil {
 			m.Header = nats.Header{}
 		}
-		m.Header[headerBatchID] = id
-		m.Header[headerBatchSequence] = []string{strconv.Itoa(i + 1)}
+		m.Header[HeaderBatchID] = id
+		m.Header[HeaderBatchSequence] = []string{strconv.Itoa(i + 1)}
 		if size := PayloadSize(m); limit > 0 && size > limit-int64(BatchHeaderSize) {
 			return nil, &BatchError{Index: i, Err: fmt.Errorf("bus: publish %s: %w: %d bytes, the server takes %d", m.Subject, ErrTooLarge, size, limit)}
 		}

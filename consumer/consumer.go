@@ -188,7 +188,13 @@ func (c *Consumer) Health() error {
 	if err := c.bus.Health(); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnhealthy, err)
 	}
-	return errors.Join(c.health.err(time.Now()), c.flight.err())
+	errs := []error{c.health.err(time.Now()), c.flight.err()}
+	if ledger, ok := c.ledger.(interface{ Health() error }); ok {
+		if err := ledger.Health(); err != nil {
+			errs = append(errs, fmt.Errorf("%w: ledger: %w", ErrUnhealthy, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // dispatch takes a message from the server into its lane.

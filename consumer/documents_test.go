@@ -205,6 +205,35 @@ func TestDocument_that_never_rests(t *testing.T) {
 	bustest.Eventually(t, soon, c.Health)
 }
 
+// Of a document whose step was stored in part nothing is made, until a person has
+// put it right.
+func TestDocument_of_half_a_batch(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	write := func(n int, header nats.Header) {
+		_, err := s.bus.JetStream().PublishMsg(t.Context(), &nats.Msg{
+			Subject: s.bus.Names().StateSubject("payment", "count"), Header: header, Data: fmt.Appendf(nil, `{"n":%d}`, n),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(5, nats.Header{"Farandole-Step": {"payment.k5xq 86400"}})
+	c := s.counter(nil, increment)
+	s.publish(draft("k"))
+	bustest.Eventually(t, soon, func() bool {
+		err := c.Health()
+		return errors.Is(err, consumer.ErrUnhealthy) && errors.Is(err, dedup.ErrHalfStored)
+	})
+	write(7, nats.Header{"Nats-Rollup": {"sub"}, "Nats-TTL": {"never"}})
+	bustest.Eventually(t, soon, func() bool { return c.Stats().Handled == 1 })
+	c.is(8)
+	if st := c.Stats(); st.Parked+st.Retried > 0 {
+		t.Errorf("stats %+v, want no attempt spent", st)
+	}
+	bustest.Eventually(t, soon, c.Health)
+}
+
 // A verdict is not made of a change that its own process has not committed, and
 // never will: neither an error, nor a step that changes nothing.
 func TestVerdict_on_what_is_not_committed(t *testing.T) {

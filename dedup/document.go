@@ -44,7 +44,8 @@ const (
 
 // Document reads a document for a step. It shows changes of this process that
 // are not committed yet: should they fail, the step that builds on them is
-// [ErrStale]. Errors match [ErrNoStream], [bus.ErrUnavailable] or [bus.ErrClosed].
+// [ErrStale]. Errors match [ErrHalfStored], [ErrNoStream], [bus.ErrUnavailable]
+// or [bus.ErrClosed].
 func (l *Stream) Document(ctx context.Context, subject string) (Document, error) {
 	g := l.marks.group
 	if d, ok := g.peek(subject); ok {
@@ -53,7 +54,12 @@ func (l *Stream) Document(ctx context.Context, subject string) (Document, error)
 	m, err := l.marks.last(ctx, subject)
 	if err == nil && g.behind(subject, sequenceOf(m)) {
 		if m, err = l.marks.latest(ctx, subject); err == nil {
-			g.learn(subject, sequenceOf(m))
+			g.learn(subject, sighting{revision: sequenceOf(m)})
+		}
+	}
+	if err == nil && m != nil && !g.trusts(subject, m.Sequence) {
+		if err = l.marks.whole(ctx, m); err == nil {
+			g.learn(subject, sighting{m.Sequence, true})
 		}
 	}
 	return documentOf(subject, m, err)

@@ -16,6 +16,12 @@ var (
 	// of the handler's transaction. Nothing was stored and the claim is still
 	// held: the handler runs again, on what is there now.
 	ErrStale = errors.New("dedup: state has changed")
+	// ErrHalfStored is returned for a document whose step was stored in part,
+	// which a server with one replica does when its storage ends in the middle
+	// of a batch (docs/upstream.md). Other documents of the step and its events
+	// may be missing, so nothing is made of it. It also matches
+	// [bus.ErrUnavailable]: the event is not at fault.
+	ErrHalfStored = errors.New("dedup: half a batch is stored")
 	// ErrConfig is returned when a configuration or a request cannot keep its
 	// promise: a retention shorter than the retries it has to cover, a
 	// lifetime below the one second that servers can keep.

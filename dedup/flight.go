@@ -105,25 +105,14 @@ func (f *flight) send(ctx context.Context, steps []*step) (documents []string, e
 		}
 	}
 	if len(msgs) == 0 { // steps that only wait, and now are behind what they waited for
-		f.land(steps, documents, 0)
+		f.land(steps, documents, nil)
 		return documents, nil
 	}
 	delay := dropDelay
 	for range dropTries {
-		var pending *bus.Pending
-		if pending, err = f.bus.SendBatch(ctx, msgs); err != nil {
-			return documents, err
-		}
-		var receipt bus.Receipt
-		receipt, err = pending.Wait(ctx)
-		first := receipt.Sequence - uint64(len(msgs)) + 1
-		if errors.Is(err, bus.ErrUnavailable) {
-			if sequence, found := f.find(ctx, steps[0]); found {
-				first, err = sequence-uint64(len(documents)+len(steps[0].out)), nil
-			}
-		}
-		if err == nil {
-			f.land(steps, documents, first)
+		var sequences []uint64
+		if sequences, err = f.store(ctx, msgs); err == nil {
+			f.land(steps, documents, sequences)
 			return documents, nil
 		}
 		if !errors.Is(err, bus.ErrIncomplete) && !errors.Is(err, bus.ErrBusy) {
@@ -135,20 +124,51 @@ func (f *flight) send(ctx context.Context, steps []*step) (documents []string, e
 	return documents, f.misfit(ctx, msgs, err)
 }
 
-func (f *flight) land(steps []*step, documents []string, first uint64) {
+func (f *flight) land(steps []*step, documents []string, sequences []uint64) {
 	for _, s := range steps {
 		s.ended = true
 	}
-	f.landed(steps, documents, first)
+	f.landed(steps, documents, sequences)
 }
 
-// find looks for a batch whose answer got lost: it is stored if its first mark
-// is. If it is not found, it may still be on its way.
-func (f *flight) find(ctx context.Context, s *step) (sequence uint64, found bool) {
+// store stores messages in one batch and returns their sequences.
+func (f *flight) store(ctx context.Context, msgs []*nats.Msg) ([]uint64, error) {
+	pending, err := f.bus.SendBatch(ctx, msgs)
+	if err != nil {
+		return nil, err
+	}
+	receipt, err := pending.Wait(ctx)
+	switch {
+	case err == nil:
+		return upTo(receipt.Sequence, len(msgs)), nil
+	case !errors.Is(err, bus.ErrUnavailable):
+		return nil, err
+	}
+	if sequence, found := f.find(ctx, msgs[len(msgs)-1]); found {
+		return upTo(sequence, len(msgs)), nil
+	}
+	if first, n := f.begun(ctx, msgs); n > 0 {
+		return f.finish(ctx, msgs, upTo(first+uint64(n)-1, n))
+	}
+	return nil, err
+}
+
+// upTo returns the n sequences that end with last.
+func upTo(last uint64, n int) []uint64 {
+	sequences := make([]uint64, n)
+	for i := range sequences {
+		sequences[i] = last - uint64(n-1-i)
+	}
+	return sequences
+}
+
+// find looks for a batch whose answer got lost: it is stored if its last
+// message, a mark, is. If it is not found, it may still be on its way.
+func (f *flight) find(ctx context.Context, mark *nats.Msg) (sequence uint64, found bool) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	m, err := f.reader.last(ctx, s.mark.Subject)
-	if err != nil || m == nil || !bytes.Equal(m.Data, s.mark.Data) {
+	m, err := f.reader.last(ctx, mark.Subject)
+	if err != nil || m == nil || !bytes.Equal(m.Data, mark.Data) {
 		return 0, false
 	}
 	return m.Sequence, true
@@ -193,7 +213,7 @@ func (f *flight) overtaken(ctx context.Context, steps []*step) bool {
 			revision = f.ask(ctx, subject, base)
 		}
 		if moved[subject] = revision > base || revision < base && all; moved[subject] {
-			f.learn(subject, revision)
+			f.learn(subject, sighting{revision: revision})
 		}
 	}
 	f.breakOff(steps, moved)

@@ -30,7 +30,9 @@ type group struct {
 	// known are the latest revisions of documents that this process has heard
 	// of. They say when to ask the stream's leader, and never what is there: a
 	// stream that was made anew or has lost its end goes back.
-	known map[string]uint64
+	known map[string]sighting
+	// half is half a batch that the server has stored, until the rest is.
+	half error
 }
 
 const (
@@ -42,7 +44,7 @@ const (
 )
 
 func newGroup(b *bus.Bus, reader *streamStore) *group {
-	return &group{bus: b, reader: reader, tips: map[string]*tip{}, known: map[string]uint64{}}
+	return &group{bus: b, reader: reader, tips: map[string]*tip{}, known: map[string]sighting{}}
 }
 
 // commit makes a step durable and returns the revision of its mark. Errors
@@ -75,7 +77,7 @@ func (g *group) confirm(ctx context.Context, reads []*change) error {
 			return err
 		}
 		if sequence := sequenceOf(m); sequence != uint64(c.based) {
-			g.learn(c.subject, sequence)
+			g.learn(c.subject, sighting{revision: sequence})
 			return fmt.Errorf("%w: %s", ErrStale, c.subject)
 		}
 	}
@@ -107,17 +109,26 @@ func (g *group) current(c *change) bool {
 	if t := g.tips[c.subject]; t != nil {
 		return !t.broken && t.version == c.based
 	}
-	return !c.based.staged() && uint64(c.based) >= g.known[c.subject]
+	return !c.based.staged() && uint64(c.based) >= g.known[c.subject].revision
+}
+
+// sighting is what is remembered of a document.
+type sighting struct {
+	revision uint64
+	whole    bool // the step that wrote it is stored to its end
 }
 
 // learn notes the revision of a document, as the stream's leader tells it.
-func (g *group) learn(subject string, revision uint64) {
+func (g *group) learn(subject string, s sighting) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.known) >= maxKnown {
 		clear(g.known) // they only save a question
 	}
-	g.known[subject] = revision
+	if before := g.known[subject]; before.revision == s.revision {
+		s.whole = s.whole || before.whole
+	}
+	g.known[subject] = s
 }
 
 // behind reports whether a revision of a document is older than one that this
@@ -125,7 +136,14 @@ func (g *group) learn(subject string, revision uint64) {
 func (g *group) behind(subject string, revision uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return revision < g.known[subject]
+	return revision < g.known[subject].revision
+}
+
+// trusts reports whether this process knows a revision of a document to be whole.
+func (g *group) trusts(subject string, revision uint64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.known[subject] == sighting{revision, true}
 }
 
 func (g *group) stage(c *change) {
@@ -190,19 +208,19 @@ func (g *group) take() []*step {
 	return taken
 }
 
-// landed ends steps that were stored from sequence first on.
-func (g *group) landed(steps []*step, documents []string, first uint64) {
+// landed ends steps that were stored, each message at its sequence.
+func (g *group) landed(steps []*step, documents []string, sequences []uint64) {
 	g.mu.Lock()
-	sequence := first + uint64(len(documents))
 	revisions := make([]uint64, len(steps))
+	at := len(documents)
 	for i, s := range steps {
-		revisions[i] = sequence + uint64(len(s.out))
-		if s.mark != nil {
-			sequence = revisions[i] + 1
+		if at += len(s.out); s.mark != nil {
+			revisions[i] = sequences[at]
+			at++
 		}
 	}
 	for i, subject := range documents {
-		g.tips[subject].base = first + uint64(i)
+		g.tips[subject].base = sequences[i]
 	}
 	for _, s := range steps {
 		for _, c := range s.docs {
@@ -211,7 +229,7 @@ func (g *group) landed(steps []*step, documents []string, first uint64) {
 	}
 	g.mu.Unlock()
 	for i, subject := range documents {
-		g.learn(subject, first+uint64(i))
+		g.learn(subject, sighting{sequences[i], true})
 	}
 	for i, s := range steps {
 		s.done <- outcome{revision: revisions[i]}
@@ -288,7 +306,7 @@ func (g *group) documents(steps []*step) (subjects []string, msgs []*nats.Msg) {
 				subjects = append(subjects, c.subject)
 				msgs = append(msgs, nil)
 			}
-			msgs[i] = c.message(c.tip.base)
+			msgs[i] = c.message(c.tip.base, g.reader.signature(s.mark))
 		}
 	}
 	return subjects, msgs

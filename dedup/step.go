@@ -140,8 +140,9 @@ func (s *step) waits(waiting, once map[string]bool) bool {
 	return false
 }
 
-func (c *change) message(base uint64) *nats.Msg {
+func (c *change) message(base uint64, signature []string) *nats.Msg {
 	m := &nats.Msg{Subject: c.subject, Data: c.data, Header: nats.Header{
+		headerStep:                          signature,
 		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(base, 10)},
 		jetstream.MsgTTLHeader:              {"never"},
 	}}

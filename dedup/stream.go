@@ -132,8 +132,16 @@ func (s *streamStore) mark(key string, after uint64, r record) (*nats.Msg, error
 
 func (s *streamStore) read(ctx context.Context, key string) (entry, error) {
 	m, err := s.last(ctx, s.prefix+key)
-	if m == nil || err != nil {
+	if err != nil {
 		return entry{}, err
+	}
+	return entryOf(m)
+}
+
+// entryOf reads a mark; nil is none.
+func entryOf(m *jetstream.RawStreamMsg) (entry, error) {
+	if m == nil {
+		return entry{}, nil
 	}
 	r, err := decodeRecord(m.Data)
 	if err != nil {

@@ -1,0 +1,161 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// A server with one replica stores a batch message by message. When its storage
+// ends on the way, by its limit or a write error, it gives no answer, and what is
+// stored stays. The messages before the missing ones are there: documents first, then of each
+// step its events and its mark. So a document is whole if the mark is there of
+// the step that changed it last.
+
+const (
+	// headerStep of a document names the mark of the step that changed it last,
+	// and for how many seconds that is kept: "inventory.k5xq... 86400".
+	headerStep = "Farandole-Step"
+	// finishDelay is how long to wait before the rest of a batch is sent again,
+	// at first and at most.
+	finishDelay, maxFinishDelay = 50 * time.Millisecond, time.Second
+	// agedMargin is by how much a document may seem younger than it is.
+	agedMargin = 10 * time.Second
+)
+
+// signature is the value of headerStep for documents of the step with this mark.
+func (s *streamStore) signature(mark *nats.Msg) []string {
+	return []string{strings.TrimPrefix(mark.Subject, s.prefix) + " " + s.lifetime[0]}
+}
+
+// whole returns an error matching ErrHalfStored if the step that changed a
+// document last is stored in part. One that is older than marks are kept is whole.
+// So is a document without a signature: a person, or a seed, has written it.
+func (s *streamStore) whole(ctx context.Context, m *jetstream.RawStreamMsg) error {
+	if m.Header.Get(headerStep) == "" {
+		return nil
+	}
+	key, seconds, _ := strings.Cut(m.Header.Get(headerStep), " ")
+	kept, err := strconv.ParseInt(seconds, 10, 32)
+	if err != nil {
+		return fmt.Errorf("%w: %s has %s %q", ErrBadMark, m.Subject, headerStep, m.Header.Get(headerStep))
+	}
+	for _, read := range []func(context.Context, string) (*jetstream.RawStreamMsg, error){s.last, s.latest} {
+		mark, err := read(ctx, s.prefix+key)
+		if err != nil {
+			return err
+		}
+		if e, err := entryOf(mark); err != nil || e.record.State == stateDone {
+			return err
+		}
+	}
+	now, err := s.now(ctx)
+	if err != nil || now.Sub(m.Time) >= time.Duration(kept)*time.Second-agedMargin {
+		return err
+	}
+	return fmt.Errorf("%w in stream %s (%w): %s at sequence %d is there, but not the mark %s of its step; see docs/upstream.md for what to do",
+		ErrHalfStored, s.name, bus.ErrUnavailable, m.Subject, m.Sequence, s.prefix+key)
+}
+
+// begun reports how many messages of a batch are stored although the batch is
+// not, and the sequence of the first.
+func (f *flight) begun(ctx context.Context, msgs []*nats.Msg) (first uint64, n int) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	stored := func(i int) uint64 {
+		m, err := f.reader.latest(ctx, msgs[i].Subject)
+		if err != nil || m == nil || m.Header.Get(bus.HeaderBatchID) != msgs[0].Header.Get(bus.HeaderBatchID) || m.Header.Get(bus.HeaderBatchID) == "" {
+			return 0
+		}
+		// Of two messages on one subject the later one is seen.
+		place, err := strconv.Atoi(m.Header.Get(bus.HeaderBatchSequence))
+		if err != nil || place < i+1 {
+			return 0
+		}
+		return m.Sequence - uint64(place-1)
+	}
+	if first = stored(0); first == 0 {
+		return 0, 0
+	}
+	return first, sort.Search(len(msgs), func(i int) bool { return stored(i) == 0 })
+}
+
+// finish stores the rest of a batch, whose messages at these sequences are
+// stored. It goes on for as long as it takes, and nothing else of this ledger is
+// stored meanwhile: a process that gives up leaves half a step behind. It gives
+// up when others have written what the rest would change, or the bus is closed.
+func (f *flight) finish(ctx context.Context, msgs []*nats.Msg, sequences []uint64) ([]uint64, error) {
+	batch := msgs[0].Header.Get(bus.HeaderBatchID)
+	for delay := finishDelay; ; delay = min(2*delay, maxFinishDelay) {
+		rest := msgs[len(sequences):]
+		half := fmt.Errorf("%w in stream %s (%w): %d of %d messages of batch %s, sequences %d to %d; the rest is tried again until it is stored: give the server room",
+			ErrHalfStored, f.reader.name, bus.ErrUnavailable, len(sequences), len(msgs), batch, sequences[0], sequences[len(sequences)-1])
+		f.setHalf(half)
+		if sequence, found := f.find(ctx, rest[len(rest)-1]); found { // a restarted server has finished it
+			f.setHalf(nil)
+			return append(sequences, upTo(sequence, len(rest))...), nil
+		}
+		for _, m := range rest {
+			f.force(m)
+		}
+		pending, err := f.bus.SendBatch(ctx, rest)
+		var receipt bus.Receipt
+		if err == nil {
+			receipt, err = pending.Wait(ctx)
+		}
+		switch {
+		case err == nil:
+			f.setHalf(nil)
+			return append(sequences, upTo(receipt.Sequence, len(rest))...), nil
+		case errors.Is(err, bus.ErrClosed):
+			return nil, err
+		case errors.Is(err, bus.ErrConflict):
+			f.setHalf(nil) // whoever reads its documents says so from now on
+			return nil, fmt.Errorf("%w, and others have written what the rest would change: see docs/upstream.md for what to do", half)
+		case errors.Is(err, bus.ErrDuplicate):
+			for _, m := range rest {
+				m.Header.Del(nats.MsgIdHdr) // others have emitted it in a run of their own
+			}
+		case errors.Is(err, bus.ErrUnavailable):
+			if first, n := f.begun(ctx, rest); n > 0 {
+				sequences = append(sequences, upTo(first+uint64(n)-1, n)...)
+			}
+		}
+		<-time.After(delay)
+	}
+}
+
+// force makes a mark replace whatever is there: its step has taken effect in
+// part, so nobody else may bring it to another end.
+func (f *flight) force(m *nats.Msg) {
+	if strings.HasPrefix(m.Subject, f.reader.prefix) {
+		m.Header = nats.Header{
+			jetstream.MsgTTLHeader: m.Header[jetstream.MsgTTLHeader],
+			jetstream.MsgRollup:    {jetstream.MsgRollupSubject},
+		}
+	}
+}
+
+func (g *group) setHalf(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.half = err
+}
+
+// Health returns an error matching [ErrHalfStored] while the server has stored
+// half a batch of this ledger, else nil.
+func (l *Stream) Health() error {
+	g := l.marks.group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.half
+}
