@@ -17,6 +17,7 @@ var (
 // Refusals of a request; each becomes a problem document.
 var (
 	errNotFound   = errors.New("order: no such order")
+	errFull       = errors.New("order: too many orders are under way")
 	errKeyReused  = errors.New("order: idempotency key was used for another request")
 	errFinal      = errors.New("order: is final")
 	errUnreadable = errors.New("order: row is unreadable")

@@ -102,6 +102,8 @@ func (s *Service) fail(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errNotFound):
 		newProblem(http.StatusNotFound, "not-found", "There is no such order.").write(w)
+	case errors.Is(err, errFull):
+		newProblem(http.StatusServiceUnavailable, "busy", "As many orders are under way as can be finished soon. Send the same request again.").write(w)
 	case errors.Is(err, errKeyReused):
 		newProblem(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another request.").write(w)
 	case errors.Is(err, errFinal):

@@ -13,8 +13,15 @@ import (
 
 // place records a new order and adds its event to the outbox, in one
 // transaction. The order of an earlier request with the same key stands; if
-// that was another request the error matches errKeyReused.
+// that was another request the error matches errKeyReused. It matches errFull, and
+// nothing was done, while there is no room for a new order.
 func (s *Service) place(ctx context.Context, o Order) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	if err := s.room.enter(ctx); err != nil {
+		return err
+	}
 	o.Created, o.Instance = now(), rand.Text()
 	o.Updated = o.Created
 	return s.inTx(ctx, func(tx *sql.Tx) error {

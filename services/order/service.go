@@ -64,6 +64,7 @@ type Service struct {
 	relay    *outbox.Relay
 	table    table
 	deadline time.Duration
+	room     room
 	log      zerolog.Logger
 	registry *consumer.Registry
 	consumer *consumer.Consumer
@@ -87,6 +88,9 @@ func New(b *bus.Bus, db *database.Database, cfg Config) (*Service, error) {
 		db: db, table: table{dialect: db.Dialect}, deadline: cfg.Deadline, log: cfg.Logger,
 		registry: consumer.NewRegistry(), metrics: prometheus.NewRegistry(),
 	}
+	s.room = room{limit: roomLimit, count: func(ctx context.Context, since time.Time, most int) (int, error) {
+		return s.table.underWay(ctx, s.db.DB, since, most)
+	}}
 	s.handler = s.routes()
 	s.register()
 	if err := s.join(b, cfg); err != nil {

@@ -80,6 +80,17 @@ func (t table) update(ctx context.Context, tx *sql.Tx, o Order) error {
 	return nil
 }
 
+// underWay counts orders that have not ended and were placed since a time, at most some.
+func (t table) underWay(ctx context.Context, db *sql.DB, since time.Time, most int) (n int, err error) {
+	err = db.QueryRowContext(ctx, `SELECT count(*) FROM (
+		SELECT 1 FROM orders WHERE status IN ('placed', 'paid', 'cancelling') AND created_at > $1 LIMIT $2
+	) AS open`, t.time(since), most).Scan(&n)
+	if err != nil {
+		return 0, failed("count", err)
+	}
+	return n, nil
+}
+
 // selection says which orders a list has, newest first.
 type selection struct {
 	status   Status    // "" for all
