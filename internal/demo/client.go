@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -18,7 +19,7 @@ type client struct {
 }
 
 const (
-	clientTimeout = 5 * time.Second // one try
+	clientTimeout = 15 * time.Second // one try: the service answers within 10 s
 	clientPause   = 25 * time.Millisecond
 )
 
@@ -66,22 +67,22 @@ func (c *client) cancel(ctx context.Context, id string) error {
 func (c *client) post(ctx context.Context, path, key string, body []byte) ([]byte, error) {
 	for {
 		answer, again, err := c.try(ctx, path, key, body)
-		if err == nil || !again {
+		if err == nil || again == 0 {
 			return answer, err
 		}
 		select {
-		case <-time.After(clientPause):
+		case <-time.After(again):
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 	}
 }
 
-// try sends a request once; again says that another try can succeed.
-func (c *client) try(ctx context.Context, path, key string, body []byte) (answer []byte, again bool, err error) {
+// try sends a request once; again says when another try can succeed, 0 for never.
+func (c *client) try(ctx context.Context, path, key string, body []byte) (answer []byte, again time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, false, err
+		return nil, 0, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if key != "" {
@@ -89,17 +90,23 @@ func (c *client) try(ctx context.Context, path, key string, body []byte) (answer
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, true, err
+		return nil, clientPause, err
 	}
 	defer resp.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	switch {
 	case err != nil:
-		return nil, true, err
+		return nil, clientPause, err
 	case resp.StatusCode < 300:
-		return answer, false, nil
+		return answer, 0, nil
 	default:
-		again = resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests
+		if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests {
+			again = clientPause
+		}
+		// As the service says, if it does: it has more to do than it can.
+		if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 && again > 0 {
+			again = time.Duration(s) * time.Second
+		}
 		return nil, again, fmt.Errorf("%s: %s", resp.Status, answer)
 	}
 }

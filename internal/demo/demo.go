@@ -38,8 +38,9 @@ type Config struct {
 	// schema of its own (demo_…) that is dropped in the end. Defaults to none: a
 	// SQLite file in a temporary directory.
 	DatabaseURL string
-	// Deadline bounds the whole run. Defaults to 3 min.
-	Deadline time.Duration
+	// Patience is how long nothing may happen, no order be taken and no event
+	// stored, before the run is given up. Defaults to 1 min.
+	Patience time.Duration
 	// Progress is called about ten times a second, from one goroutine.
 	// Defaults to none.
 	Progress func(Progress)

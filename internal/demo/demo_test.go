@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { bustest.Main(m) }
 func runDemo(t *testing.T, cfg Config) Report {
 	t.Helper()
 	cfg.Notice = func(text string) { t.Log(text) }
-	cfg.Deadline = 10 * time.Minute // for machines that do much else
+	cfg.Patience = 10 * time.Minute // for machines that do much else
 	r, err := Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestDemo_of_one_order(t *testing.T) {
 
 func TestDemo_refuses_nonsense(t *testing.T) {
 	t.Parallel()
-	for _, cfg := range []Config{{Orders: -1}, {Concurrency: -1}, {Rate: -1}, {Faults: "rain"}, {Deadline: 1}} {
+	for _, cfg := range []Config{{Orders: -1}, {Concurrency: -1}, {Rate: -1}, {Faults: "rain"}, {Patience: -1}} {
 		if _, err := Run(t.Context(), cfg); !errors.Is(err, ErrConfig) {
 			t.Errorf("%+v: %v", cfg, err)
 		}

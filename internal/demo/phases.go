@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
@@ -45,6 +46,8 @@ func (r *run) trouble(ctx context.Context) ([]taken, error) {
 		happened: func() { r.crashes.Add(1) }, notice: r.notice,
 	}
 	var orders []taken
+	ctx, cancel := r.whileMoving(ctx)
+	defer cancel()
 	doing, ctx := errgroup.WithContext(ctx)
 	doing.Go(func() error { return r.breakGateway(ctx) })
 	doing.Go(func() error { return r.poison(ctx) })
@@ -53,7 +56,13 @@ func (r *run) trouble(ctx context.Context) ([]taken, error) {
 		orders, err = placeAll(ctx, shop, plan(r.cfg.Orders, r.cfg.Seed, r.cfg.Faults), r.cfg, &r.placed)
 		return err
 	})
-	return orders, doing.Wait()
+	if err := doing.Wait(); err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, errStalled) && !errors.Is(err, errStalled) {
+			err = errors.Join(cause, err)
+		}
+		return nil, err
+	}
+	return orders, nil
 }
 
 // breakGateway makes the gateway fail: at first altogether, then now and then.
@@ -89,14 +98,11 @@ func (r *run) poison(ctx context.Context) error {
 	return nil
 }
 
-// settle waits until the system is at rest, of the deadline all but the time
-// that the audit needs. It returns an error matching errRestless.
+// settle waits until the system is at rest, as long as it moves. It returns an
+// error matching errRestless.
 func (r *run) settle(ctx context.Context) error {
-	if deadline, ok := ctx.Deadline(); ok {
-		limited, cancel := context.WithDeadline(ctx, deadline.Add(-auditTime))
-		defer cancel()
-		ctx = limited
-	}
+	ctx, cancel := r.whileMoving(ctx)
+	defer cancel()
 	return awaitRest(ctx, r.bus, r.store.DB)
 }
 

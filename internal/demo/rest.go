@@ -45,7 +45,7 @@ func awaitRest(ctx context.Context, b *bus.Bus, db *sql.DB) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %d events are open: %w", errRestless, before.open, ctx.Err())
+			return fmt.Errorf("%w: %d events are open: %w", errRestless, before.open, context.Cause(ctx))
 		}
 	}
 	return nil

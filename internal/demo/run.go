@@ -24,9 +24,6 @@ const (
 
 const (
 	progressEvery = 100 * time.Millisecond
-	// auditTime is kept back of the deadline, so that a system that does not
-	// come to rest is audited all the same.
-	auditTime = 15 * time.Second
 )
 
 // ErrConfig is returned when a setting makes no sense.
@@ -39,7 +36,7 @@ func (c Config) withDefaults() Config {
 	c.Orders = cmp.Or(c.Orders, 200)
 	c.Concurrency = cmp.Or(c.Concurrency, 16)
 	c.Faults = cmp.Or(c.Faults, Some)
-	c.Deadline = cmp.Or(c.Deadline, 3*time.Minute)
+	c.Patience = cmp.Or(c.Patience, time.Minute)
 	if c.Progress == nil {
 		c.Progress = func(Progress) {}
 	}
@@ -58,8 +55,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("%w: Faults %q", ErrConfig, c.Faults)
 	case c.DatabaseURL != "" && !database.IsURL(c.DatabaseURL):
 		return errDatabaseURL
-	case c.Deadline <= auditTime:
-		return fmt.Errorf("%w: Deadline %v: want more than %v", ErrConfig, c.Deadline, auditTime)
+	case c.Patience < 0:
+		return fmt.Errorf("%w: Patience %v", ErrConfig, c.Patience)
 	default:
 		return nil
 	}
@@ -75,8 +72,6 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	if err := cfg.validate(); err != nil {
 		return Report{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, cfg.Deadline)
-	defer cancel()
 	begun := time.Now()
 	s, err := startSystem(ctx, cfg)
 	if err != nil {
