@@ -22,7 +22,9 @@ type Config struct {
 	// Concurrency is how many handlers run at once (the bulkhead). Defaults to 64.
 	Concurrency int
 	// InFlight is how many events this process holds between delivery and
-	// acknowledgement, at least Concurrency, and 2 with From. Defaults to 1,024.
+	// acknowledgement, at least Concurrency, and 2 with From, where 16 of them,
+	// or half if there are fewer than 32, are for replays and long retries,
+	// which come from the event stream. Defaults to 1,024.
 	InFlight int
 	// MaxAckPending is how many deliveries the server allows to be
 	// unacknowledged over all replicas, short retries included. Defaults to 4,096.
@@ -94,6 +96,15 @@ func (c Config) withDefaults() Config {
 	c.Retry.MaxDelay = orDefault(c.Retry.MaxDelay, max(30*time.Second, c.Retry.BaseDelay))
 	c.Retry.DeferAfter = orDefault(c.Retry.DeferAfter, 10*time.Second)
 	return c
+}
+
+// forRedrives is how many deliveries from the event stream are held with From,
+// whatever the other stream does.
+func (c Config) forRedrives() int {
+	if c.From == nil {
+		return 0
+	}
+	return min(16, max(1, c.InFlight/2))
 }
 
 func orDefault[T comparable](v, def T) T {

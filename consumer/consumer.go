@@ -31,6 +31,7 @@ type Consumer struct {
 	// unsettled are events whose state others keep changing.
 	unsettled unsettled
 	budget    *budget
+	redrives  *budget // what comes back from the event stream, with From
 	health    *health
 	doubts    *doubts
 	metrics   *metrics
@@ -68,7 +69,8 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 		log:   cfg.Logger.With().Str(keyConsumer, string(cfg.Name)).Logger(),
 		host:  hostname(),
 		lanes: newLanes(), flight: newFlight(), slots: newSlots(cfg.Concurrency, stopped),
-		suspects: newSuspects(), budget: newBudget(cfg.InFlight), stopped: stopped, idle: make(chan *delivery),
+		suspects: newSuspects(), stopped: stopped, idle: make(chan *delivery),
+		budget: newBudget(cfg.InFlight - cfg.forRedrives()), redrives: newBudget(cfg.forRedrives()),
 		health:    &health{fade: max(2*cfg.Lease, minFade)},
 		doubts:    &doubts{fade: max(2*cfg.Lease, minFade) + cfg.Retry.MaxDelay},
 		schedules: &schedules{bus: b, stream: b.Names().EventsStream()},
@@ -198,10 +200,10 @@ func (c *Consumer) Health() error {
 }
 
 // dispatch takes a message from the server into its lane.
-func (c *Consumer) dispatch(work context.Context, m *nats.Msg, own bool) {
-	d, err := newDelivery(c, m, own)
+func (c *Consumer) dispatch(work context.Context, m *nats.Msg, s source) {
+	d, err := newDelivery(c, m, s)
 	if err != nil {
-		c.budget.release(1)
+		s.budget.release(1)
 		c.log.Error().Err(err).Msg("delivery without metadata ignored")
 		return
 	}
@@ -270,7 +272,7 @@ func (c *Consumer) over(d *delivery, f fate) (next *delivery) {
 func (c *Consumer) finish(d *delivery, f fate) {
 	c.quieten(d, f)
 	c.flight.remove(d)
-	c.budget.release(1)
+	d.budget.release(1)
 	c.metrics.count(f.outcome)
 }
 

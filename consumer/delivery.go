@@ -23,6 +23,7 @@ type delivery struct {
 	stream   string
 	sequence uint64
 	stored   time.Time
+	budget   *budget // where it holds a place
 	lane     string
 	redrive  dlq.Redrive // zero for an original delivery
 	// redelivered says that the event has been handed out before: this message,
@@ -46,9 +47,8 @@ type delivery struct {
 	beating bool      // it is under way; likewise
 }
 
-// newDelivery reads where the message is stored from its reply subject. own
-// says that subjects end in the event's key, as Farandole's do.
-func newDelivery(c *Consumer, m *nats.Msg, own bool) (*delivery, error) {
+// newDelivery reads where the message is stored from its reply subject.
+func newDelivery(c *Consumer, m *nats.Msg, s source) (*delivery, error) {
 	meta, err := m.Metadata()
 	if err != nil {
 		return nil, fmt.Errorf("consumer: delivery on %s: %w", m.Subject, err)
@@ -59,6 +59,7 @@ func newDelivery(c *Consumer, m *nats.Msg, own bool) (*delivery, error) {
 		stream:   meta.Stream,
 		sequence: meta.Sequence.Stream,
 		stored:   meta.Timestamp,
+		budget:   s.budget,
 
 		redelivered: meta.NumDelivered > 1,
 
@@ -68,7 +69,7 @@ func newDelivery(c *Consumer, m *nats.Msg, own bool) (*delivery, error) {
 		d.redrive, _ = dlq.RedriveOf(m.Header)
 		d.redelivered = true
 	}
-	d.lane = laneOf(d, own)
+	d.lane = laneOf(d, s.own)
 	return d, nil
 }
 

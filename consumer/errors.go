@@ -36,6 +36,8 @@ var (
 	errAlone = errors.New("consumer: no answer to this event again and again, while others get through")
 	// errUnbound is why a durable is bound again: it does not answer.
 	errUnbound = errors.New("consumer: durable does not answer")
+	// errStarved is reported while nobody pulls although something is pending.
+	errStarved = errors.New("consumer: nothing is pulled")
 	// errClogged is reported while waiting retries fill MaxAckPending.
 	errClogged = errors.New("consumer: clogged by retries")
 	// errExpired is why an event is dead-lettered whose expirytime has passed.

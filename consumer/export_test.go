@@ -7,10 +7,13 @@ import (
 
 // FreeBudget is how many more deliveries c would hold; all of its InFlight
 // once everything is settled.
-func FreeBudget(c *Consumer) int {
-	c.budget.mu.Lock()
-	defer c.budget.mu.Unlock()
-	return c.budget.free
+func FreeBudget(c *Consumer) (free int) {
+	for _, b := range []*budget{c.budget, c.redrives} {
+		b.mu.Lock()
+		free += b.free
+		b.mu.Unlock()
+	}
+	return free
 }
 
 // Lanes is how many keys c keeps an order for.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -87,5 +88,38 @@ func TestForeignStream(t *testing.T) {
 	}
 	if n := runs.of("o-1"); n != 1 {
 		t.Errorf("o-1 ran %d times, want once", n)
+	}
+}
+
+// While the other stream is quiet, its pull keeps no place that replays and long
+// retries need.
+func TestForeignStreamLeavesPlacesToRedrives(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	js, root := s.bus.JetStream(), s.bus.Names().Root("legacy.")
+	name := s.bus.Names().Prefix + "-LEGACY"
+	if _, err := js.CreateStream(t.Context(), foreignStream(name, root)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := js.DeleteStream(context.Background(), name); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := config()
+	cfg.InFlight = 1024
+	cfg.From = &consumer.Source{Stream: name, Subjects: []string{root + "orders.>"}}
+	const replicas = 4
+	for range replicas {
+		s.start(cfg, counting(new(tally)), nil)
+	}
+	for _, stream := range []string{name, s.bus.Names().EventsStream()} {
+		bustest.Eventually(t, 10*time.Second, func() error {
+			durable, err := js.Consumer(t.Context(), stream, "payment")
+			if err == nil && durable.CachedInfo().NumWaiting != replicas {
+				err = fmt.Errorf("%d pulls wait on %s, want one of each replica", durable.CachedInfo().NumWaiting, stream)
+			}
+			return err
+		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -242,4 +243,28 @@ func TestB109_denied_emission_waits_for_the_permission(t *testing.T) {
 	if n := len(s.letters()); n != 0 {
 		t.Errorf("%d dead letters, want none", n)
 	}
+}
+
+// Something is pending and nobody pulls it: that is not health.
+func TestNothingIsPulledWhileAllPlacesAreTaken(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	cfg := config()
+	cfg.Concurrency, cfg.InFlight = 1, 1
+	cfg.HandlerTimeout, cfg.Lease = 200*time.Millisecond, time.Minute // no sign of life is due
+	let := make(chan struct{})
+	p := s.start(cfg, handling(func(context.Context, bus.Event) (consumer.Step, error) {
+		<-let
+		return consumer.Step{}, nil
+	}), nil)
+	s.publishN(2)
+	bustest.Eventually(t, soon, func() error {
+		if err := p.Health(); err == nil || !strings.Contains(err.Error(), "nothing is pulled") || !strings.Contains(err.Error(), "1 events are pending") {
+			return fmt.Errorf("health is %w", err)
+		}
+		return nil
+	})
+	close(let)
+	s.settled("payment")
+	bustest.Eventually(t, soon, p.Health)
 }

@@ -19,8 +19,9 @@ import (
 type source struct {
 	stream  string
 	filters []string
-	own     bool // subjects are Farandole's own
-	share   int  // at most so many deliveries pulled ahead
+	own     bool    // subjects are Farandole's own
+	share   int     // at most so many deliveries pulled ahead
+	budget  *budget // what they take their places from
 }
 
 const (
@@ -28,17 +29,16 @@ const (
 	pullHeartbeat = 2 * time.Second // the server says so often that an idle pull is alive
 	bindTimeout   = 5 * time.Second
 	bindRetry     = 500 * time.Millisecond
-	redriveShare  = 16
 )
 
 // sources are what this consumer pulls from: the event stream; with From, the
 // foreign stream and the event stream for redrives only.
 func (c *Consumer) sources() []source {
 	n := c.bus.Names()
-	events := source{stream: n.EventsStream(), own: true, share: c.cfg.InFlight, filters: []string{n.RedriveFilter(c.cfg.Name)}}
+	events := source{stream: n.EventsStream(), own: true, share: c.cfg.InFlight, budget: c.budget, filters: []string{n.RedriveFilter(c.cfg.Name)}}
 	if from := c.cfg.From; from != nil {
-		events.share = min(redriveShare, max(1, c.cfg.InFlight/2))
-		return []source{events, {stream: from.Stream, filters: from.Subjects, share: c.cfg.InFlight}}
+		events.share, events.budget = c.cfg.forRedrives(), c.redrives
+		return []source{events, {stream: from.Stream, filters: from.Subjects, share: c.cfg.InFlight - events.share, budget: c.budget}}
 	}
 	for _, t := range c.registry.types {
 		events.filters = append(events.filters, n.TypeFilter(t))
@@ -116,7 +116,7 @@ func (c *Consumer) pull(ctx, work context.Context, s source) {
 	part := "pull " + s.stream
 	reconnected := c.bus.Conn().StatusChanged(nats.CONNECTED)
 	defer c.bus.Conn().RemoveStatusListener(reconnected)
-	freed := c.budget.watch()
+	freed := s.budget.watch()
 	for ctx.Err() == nil {
 		c.health.clear(part)
 		err := c.pullBound(ctx, work, s, reconnected, freed)
@@ -147,8 +147,8 @@ func (c *Consumer) pullBound(ctx, work context.Context, s source, reconnected <-
 			}
 			return
 		}
-		p.delivered(c.budget)
-		c.dispatch(work, m, s.own)
+		p.delivered(s.budget)
+		c.dispatch(work, m, s)
 	})
 	if err != nil {
 		return fmt.Errorf("consumer: %s: subscribe: %w", c.cfg.Name, err)
@@ -168,7 +168,7 @@ func (c *Consumer) pullBound(ctx, work context.Context, s source, reconnected <-
 			for range p.statuses { // waits until the subscription is closed
 			}
 		}
-		p.forget(c.budget)
+		p.forget(s.budget)
 	}()
 
 	tick := time.NewTicker(pullHeartbeat)
@@ -182,10 +182,11 @@ func (c *Consumer) pullBound(ctx, work context.Context, s source, reconnected <-
 			return nil
 		case <-freed:
 		case <-reconnected:
-			p.forget(c.budget) // the server forgot the pulls with the connection
+			p.forget(s.budget) // the server forgot the pulls with the connection
 		case <-tick.C:
+			c.watchPulls(ctx, p, s)
 			if p.silent(2 * pullHeartbeat) {
-				p.forget(c.budget)
+				p.forget(s.budget)
 				if err := c.bind(ctx, s); err != nil {
 					return err
 				}
@@ -194,7 +195,7 @@ func (c *Consumer) pullBound(ctx, work context.Context, s source, reconnected <-
 			if !ok {
 				return fmt.Errorf("%w: subscription closed", errUnbound)
 			}
-			if err := p.status(m, c.budget); err != nil {
+			if err := p.status(m, s.budget); err != nil {
 				return err
 			}
 		}
@@ -207,9 +208,9 @@ func (c *Consumer) request(p *puller, s source, inbox string) error {
 	open := p.open()
 	least := 1
 	if open > 0 {
-		least = max(1, c.cfg.InFlight/8)
+		least = max(1, s.share/8)
 	}
-	n := c.budget.reserve(least, s.share-open)
+	n := s.budget.reserve(least, s.share-open)
 	if n == 0 {
 		return nil
 	}
@@ -222,6 +223,26 @@ func (c *Consumer) request(p *puller, s source, inbox string) error {
 		return fmt.Errorf("consumer: %s: pull: %w", c.cfg.Name, err)
 	}
 	return nil
+}
+
+// watchPulls turns the consumer unhealthy while something is pending on a
+// source and nobody pulls: all its places are taken, by events that do not end.
+func (c *Consumer) watchPulls(ctx context.Context, p *puller, s source) {
+	part, idle := "places "+s.stream, p.idle()
+	if idle < 2*c.cfg.HandlerTimeout {
+		c.health.clear(part)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
+	defer cancel()
+	durable, err := c.bus.JetStream().Consumer(ctx, s.stream, string(c.cfg.Name))
+	if err != nil {
+		return // whoever pulls next is told
+	}
+	if n := durable.CachedInfo().NumPending; n > 0 {
+		c.health.set(part, fmt.Errorf("%w from stream %s for %v: %d events are pending, and all %d places are taken by events that do not end",
+			errStarved, s.stream, idle.Round(time.Second), n, s.share))
+	}
 }
 
 // pullRequest is the body of $JS.API.CONSUMER.MSG.NEXT.
@@ -237,12 +258,23 @@ type puller struct {
 	mu       sync.Mutex
 	owed     int
 	last     time.Time // when the server was last heard
+	ended    time.Time // when the last open pull ended
 }
 
 func (p *puller) open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.owed
+}
+
+// idle is for how long no pull has been open.
+func (p *puller) idle() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.owed > 0 || p.ended.IsZero() {
+		return 0
+	}
+	return time.Since(p.ended)
 }
 
 func (p *puller) asked(n int) {
@@ -265,11 +297,13 @@ func (p *puller) heard() {
 func (p *puller) delivered(b *budget) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.owed > 0 {
-		p.owed--
+	if p.owed == 0 {
+		b.overdraw()
 		return
 	}
-	b.overdraw()
+	if p.owed--; p.owed == 0 {
+		p.ended = time.Now()
+	}
 }
 
 func (p *puller) silent(d time.Duration) bool {
@@ -286,7 +320,9 @@ func (p *puller) writeOff(b *budget, n int) {
 	if n < 0 || n > p.owed {
 		n = p.owed
 	}
-	p.owed -= n
+	if p.owed -= n; p.owed == 0 && n > 0 {
+		p.ended = time.Now()
+	}
 	p.mu.Unlock()
 	b.release(n)
 }
