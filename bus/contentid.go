@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gowebpki/jcs"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // ContentID returns an event id made from content, for producers that have no
@@ -22,17 +22,15 @@ import (
 // RFC 8785 numbers are IEEE 754 doubles. A number whose value would change in
 // its canonical form (9007199254740993, say) is refused, because two different
 // contents would get one id: send it as a string. It returns an error matching
-// [ErrInvalidEvent] then, and when data is not JSON or repeats a member name.
-//
-// Bytes in a Go string that are not UTF-8 become U+FFFD, as in any JSON that
-// encoding/json writes: strings that differ only there have one id.
+// [ErrInvalidEvent] then, and when data is not JSON, repeats a member name or
+// holds a Go string that is not UTF-8.
 func ContentID(data any) (string, error) {
 	text, err := jsonText(data)
 	if err != nil {
 		return "", fmt.Errorf("%w: content id: %w", ErrInvalidEvent, err)
 	}
-	canonical, err := jcs.Transform(text)
-	if err != nil {
+	canonical := jsontext.Value(bytes.Clone(text))
+	if err := canonical.Canonicalize(); err != nil {
 		return "", fmt.Errorf("%w: content id: %w", ErrInvalidEvent, err)
 	}
 	if number, ok := inexactNumber(text); ok {
@@ -49,7 +47,7 @@ func jsonText(data any) ([]byte, error) {
 	case json.RawMessage:
 		return data, nil
 	default:
-		return json.Marshal(data)
+		return encodeData(data)
 	}
 }
 
@@ -67,11 +65,17 @@ func inexactNumber(text []byte) (string, bool) {
 		if !ok {
 			continue
 		}
-		f, err := number.Float64()
-		if err != nil || decimalOf(number.String()) != decimalOf(strconv.FormatFloat(f, 'e', -1, 64)) {
+		if _, exact := exactFloat(number.String()); !exact {
 			return number.String(), true
 		}
 	}
+}
+
+// exactFloat returns the value of a JSON number, and whether a float64 keeps it:
+// its shortest decimal form has the same value.
+func exactFloat(number string) (float64, bool) {
+	f, err := strconv.ParseFloat(number, 64)
+	return f, err == nil && decimalOf(number) == decimalOf(strconv.FormatFloat(f, 'e', -1, 64))
 }
 
 // decimal is the number 0.digits * 10^exponent, the digits without zeros at

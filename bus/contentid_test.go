@@ -76,6 +76,9 @@ func TestContentIDRefusesWhatIsNotJSON(t *testing.T) {
 			t.Errorf("%q: %q, %v, want ErrInvalidEvent", text, id, err)
 		}
 	}
+	if _, err := bus.ContentID(map[string]string{"city": "caf\xe9"}); !errors.Is(err, bus.ErrInvalidEvent) {
+		t.Errorf("a string that is not UTF-8: %v", err)
+	}
 	if _, err := bus.ContentID(make(chan int)); !errors.Is(err, bus.ErrInvalidEvent) {
 		t.Errorf("channel: %v", err)
 	}

@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -45,10 +44,11 @@ func Define[T any](t Type) Definition[T] { return Definition[T]{typ: t} }
 // Type returns the event type.
 func (d Definition[T]) Type() Type { return d.typ }
 
-// New drafts an event about key. Data is encoded as JSON at once; an error of
-// encoding is kept and returned when the draft is sealed.
+// New drafts an event about key. Data is encoded at once as JSON that
+// [Definition.Decode] accepts: a string that is not UTF-8 and a repeated member
+// are errors. An error is kept and returned when the draft is sealed.
 func (d Definition[T]) New(key Key, data T) Draft {
-	body, err := json.Marshal(data)
+	body, err := encodeData(data)
 	if err != nil {
 		err = fmt.Errorf("%w: %s: encode data: %w", ErrInvalidEvent, d.typ, err)
 	}
@@ -56,11 +56,13 @@ func (d Definition[T]) New(key Key, data T) Draft {
 }
 
 // Decode reads an event's data, whatever the event's type is. It returns an
-// error matching [ErrDecode] when the data is not JSON or does not fit T. Fields
-// that T does not have are ignored, so that producers can add some.
+// error matching [ErrDecode] when the data is not JSON or does not fit T, and
+// when it says one thing to one reader and another thing to the next (docs/contract.md,
+// "Typed data"). Members that T does not have are ignored, so that producers can
+// add some.
 func (d Definition[T]) Decode(e Event) (T, error) {
-	var data T
-	if err := json.Unmarshal(e.Data(), &data); err != nil {
+	data, err := decodeData[T](e.Data())
+	if err != nil {
 		return data, fmt.Errorf("%w: data of %s: %w", ErrDecode, d.typ, err)
 	}
 	return data, nil

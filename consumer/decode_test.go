@@ -140,6 +140,7 @@ func TestMessagesThatAreNoEvents(t *testing.T) {
 	t.Parallel()
 	inject(t, map[string]foreign{
 		"no id":                 {binary("ce-id", ""), "id: missing", nil},
+		"order A and order B":   {wire{binary().header, `{"amount":1,"amount":2}`}, `duplicate object member name "amount"`, nil},
 		"type of another shape": {binary("ce-type", "com.example.someevent"), `type: "com.example.someevent"`, nil},
 	})
 }
