@@ -22,21 +22,19 @@ type Bucket[T any] struct {
 }
 
 // OpenBucket opens an existing bucket of this system by its short name, as in
-// "orders". It returns an error matching [ErrNoStream] if it does not exist,
-// else [ErrDenied], [ErrUnavailable] or [ErrClosed].
+// "orders". While it has no leader OpenBucket waits, see [Bus.Await]. It returns
+// an error matching [ErrNoStream] if it does not exist, else [ErrDenied],
+// [ErrUnavailable] or [ErrClosed].
 func OpenBucket[T any](ctx context.Context, b *Bus, name string) (*Bucket[T], error) {
 	k := &Bucket[T]{bus: b, name: b.Names().Bucket(name)}
-	err := b.call(ctx, "STREAM.INFO.KV_"+k.name, func(ctx context.Context) (err error) {
-		k.stream, err = b.js.Stream(ctx, "KV_"+k.name)
+	err := b.Await(ctx, func(ctx context.Context) (err error) {
+		k.stream, err = b.Stream(ctx, "KV_"+k.name)
 		return err
 	})
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("bus: bucket %s: %w: run `farandole topology apply`", k.name, ErrNoStream)
+	if errors.Is(err, ErrNoStream) {
+		return nil, fmt.Errorf("%w: run `farandole topology apply`", err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("bus: bucket %s: %w", k.name, readFault(err))
-	}
-	return k, nil
+	return k, err
 }
 
 // Get returns the document under key and its revision; revision 0 means that
@@ -45,16 +43,12 @@ func OpenBucket[T any](ctx context.Context, b *Bus, name string) (*Bucket[T], er
 // a T, else [ErrDenied], [ErrUnavailable] or [ErrClosed].
 func (k *Bucket[T]) Get(ctx context.Context, key Key) (value T, revision uint64, err error) {
 	subject := "$KV." + k.name + "." + EscapeKey(key)
-	var m *jetstream.RawStreamMsg
-	err = k.bus.call(ctx, "DIRECT.GET.KV_"+k.name+"."+subject, func(ctx context.Context) (err error) {
-		m, err = k.stream.GetLastMsgForSubject(ctx, subject)
-		return err
-	})
+	m, err := k.bus.Read(ctx, k.stream, subject)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return value, 0, nil
 	case err != nil:
-		return value, 0, fmt.Errorf("bus: bucket %s: get %s: %w", k.name, key, readFault(err))
+		return value, 0, fmt.Errorf("bus: bucket %s: get %s: %w", k.name, key, gone(err))
+	case m == nil:
+		return value, 0, nil
 	case deletes(m.Header):
 		return value, m.Sequence, nil
 	}
@@ -79,11 +73,11 @@ func (k *Bucket[T]) Put(ctx context.Context, key Key, value T, revision uint64) 
 		Data:    data,
 	})
 	if err != nil {
-		return 0, fmt.Errorf("bus: bucket %s: put %s: %w", k.name, key, err)
+		return 0, fmt.Errorf("bus: bucket %s: put %s: %w", k.name, key, gone(err))
 	}
 	receipt, err := pending.Wait(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("bus: bucket %s: put %s: %w", k.name, key, err)
+		return 0, fmt.Errorf("bus: bucket %s: put %s: %w", k.name, key, gone(err))
 	}
 	return receipt.Sequence, nil
 }
@@ -113,7 +107,16 @@ func (k *Bucket[T]) Each(ctx context.Context, f func(token string, value T, revi
 		return f(token, value, revision)
 	})
 	if err != nil {
-		return err
+		return gone(err)
 	}
 	return unreadable
+}
+
+// gone makes an outage of a bucket that was there when it was opened and is not
+// now: what it held must be, and somebody has to bring it back.
+func gone(err error) error {
+	if errors.Is(err, ErrNoStream) {
+		return fmt.Errorf("%w: the bucket is gone: %w", ErrUnavailable, err)
+	}
+	return err
 }

@@ -2,12 +2,10 @@ package bus
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/singleflight"
 )
 
@@ -34,20 +32,11 @@ const (
 // stored there, and publishes what is scheduled there.
 func (b *Bus) Clock(stream string) *Clock {
 	return &Clock{ask: func(ctx context.Context) (at time.Time, err error) {
-		err = b.call(ctx, "STREAM.INFO."+stream, func(ctx context.Context) error {
-			s, err := b.js.Stream(ctx, stream)
-			if err == nil {
-				at = s.CachedInfo().TimeStamp
-			}
-			return err
-		})
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
-			return at, fmt.Errorf("bus: clock: %w: stream %s does not exist", ErrNoStream, stream)
-		case err != nil:
-			return at, fmt.Errorf("bus: clock: stream %s: %w", stream, readFault(err))
+		s, err := b.Stream(ctx, stream)
+		if err != nil {
+			return at, fmt.Errorf("clock: %w", err)
 		}
-		return at, nil
+		return s.CachedInfo().TimeStamp, nil
 	}}
 }
 

@@ -57,7 +57,8 @@ type Config struct {
 	// With one of its own a user can be kept from reading others' answers.
 	// Defaults to the context's, or "_INBOX".
 	InboxPrefix string
-	// Wait is how long Connect waits for a server that is not up yet. Defaults to 5 s.
+	// Wait is how long Connect waits for a server that is not up yet, and
+	// [Bus.Await] for JetStream. Defaults to 5 s.
 	Wait time.Duration
 	// PublishTimeout bounds one publish from send to acknowledgement, also
 	// while the connection is down. Defaults to 5 s.

@@ -30,6 +30,8 @@ type Bus struct {
 
 	acks    *acks
 	notices *notices
+	absent  absent
+	inboxes inboxes
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close begins
@@ -57,6 +59,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	b := &Bus{
 		cfg:     cfg,
 		notices: newNotices(),
+		absent:  absent{asking: make(chan struct{}, 1)},
 		closed:  make(chan struct{}),
 		ended:   make(chan struct{}),
 	}
@@ -162,16 +165,18 @@ func (b *Bus) dial(context.Context) error {
 
 // probe finds out whether JetStream answers. A user who may not ask is fine.
 func (b *Bus) probe(ctx context.Context) error {
-	err := b.call(ctx, "INFO", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-		defer cancel()
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	err := b.Ask(ctx, "INFO", func(ctx context.Context) error {
 		_, err := b.js.AccountInfo(ctx)
 		return err
 	})
 	switch {
 	case errors.Is(err, ErrDenied):
 		return nil
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
+		// In a cluster the servers that have it may not be up yet.
+		errors.Is(err, jetstream.ErrJetStreamNotEnabled) && b.nc.ConnectedClusterName() == "":
 		return final{err}
 	}
 	return err

@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -32,9 +31,10 @@ type notice struct {
 type noticeKind int
 
 const (
-	deniedPublish noticeKind = iota
-	deniedAcks               // the subscription for acknowledgements
-	deniedReplies            // the subscription for answers of the API
+	deniedPublish      noticeKind = iota
+	deniedAcks                    // the subscription for acknowledgements
+	deniedReplies                 // the subscription for answers of the API
+	deniedSubscription            // any other one
 	busClosed
 	noticeKinds
 )
@@ -85,8 +85,10 @@ func (n *notices) forget() {
 // violation is the server's text: Permissions Violation for Publish to "subject".
 var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription)[^"]* to ("(?:[^"\\]|\\.)*")`)
 
-// noteViolation broadcasts a refused publish or inbox, which somebody waits
-// for. It reports whether err was one. acks is the subscription for acknowledgements.
+// noteViolation broadcasts a refused publish or subscription. It reports
+// whether err was one that somebody waits for: the client has two inboxes of its
+// own, PREFIX.<token>.*; of the others whoever subscribed to them may hear by
+// [Bus.Denials]. acks is the subscription for acknowledgements.
 func (n *notices) noteViolation(err error, inboxPrefix, acks string) bool {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return false
@@ -103,16 +105,15 @@ func (n *notices) noteViolation(err error, inboxPrefix, acks string) bool {
 		n.add(deniedPublish, subject)
 		return true
 	}
-	// The client has two inboxes of its own, PREFIX.<token>.*; others, such as
-	// a consumer's, are the business of whoever subscribed to them.
 	rest, inbox := strings.CutPrefix(subject, inboxPrefix)
 	token, own := strings.CutSuffix(rest, ".*")
-	if !inbox || !own || strings.Contains(token, ".") {
+	switch {
+	case !inbox || !own || strings.Contains(token, "."):
+		n.add(deniedSubscription, subject)
 		return false
-	}
-	if subject == acks {
+	case subject == acks:
 		n.add(deniedAcks, subject)
-	} else {
+	default:
 		n.add(deniedReplies, subject)
 	}
 	return true
@@ -125,46 +126,43 @@ func (n *notice) fault(subject string, inbox noticeKind) error {
 	case n.kind == busClosed:
 		return ErrClosed
 	case n.kind == deniedPublish && n.subject == subject:
-		return fmt.Errorf("%w for %s: grant this user publish on it", ErrDenied, subject)
+		return n.denial()
 	case n.kind == inbox:
-		return fmt.Errorf("%w for subscription %s: grant this user subscribe on it, or no answer can arrive", ErrDenied, n.subject)
+		return n.denial()
 	}
 	return nil
 }
 
-// call runs one JetStream API call and ends it at once, with an error matching
-// [ErrDenied], when the server refuses the call's subject. api is the subject
-// without the API prefix, as in "STREAM.INFO.EVENTS".
-func (b *Bus) call(ctx context.Context, api string, fn func(context.Context) error) error {
-	if err := b.notices.inbox(deniedReplies); err != nil {
-		return err
+// denial says what was refused and which grant is missing, nil if nothing was.
+func (n *notice) denial() error {
+	switch n.kind {
+	case deniedPublish:
+		return fmt.Errorf("%w for %s: grant this user publish on it", ErrDenied, n.subject)
+	case deniedAcks, deniedReplies:
+		return fmt.Errorf("%w for subscription %s: grant this user subscribe on it, or no answer can arrive", ErrDenied, n.subject)
+	case deniedSubscription:
+		return fmt.Errorf("%w for subscription %s: grant this user subscribe on it", ErrDenied, n.subject)
+	case busClosed, noticeKinds:
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	from := b.notices.last.Load()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for n := from; ; n = n.next {
-			select {
-			case <-ctx.Done():
-				return
-			case <-n.ready:
-			}
-			subject := api
-			if strings.HasSuffix(n.subject, ".API."+api) { // after whatever prefix
-				subject = n.subject
-			}
-			if err := n.fault(subject, deniedReplies); err != nil {
-				cancel(err)
-				return
-			}
-		}
-	}()
-	err := fn(ctx)
-	cancel(nil)
-	<-done
-	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, ErrDenied) || errors.Is(cause, ErrClosed)) {
-		return cause
-	}
-	return err
+	return nil
+}
+
+// Denials are what the server refuses this connection, in order. They tell of
+// messages whose answer nobody awaits: pulls, acknowledgements of deliveries,
+// subscriptions. It belongs to one goroutine.
+type Denials struct{ at *notice }
+
+// Denials returns those that are still to come.
+func (b *Bus) Denials() *Denials { return &Denials{b.notices.last.Load()} }
+
+// Ready returns a channel that is closed when [Denials.Next] has something.
+func (d *Denials) Ready() <-chan struct{} { return d.at.ready }
+
+// Next returns the refused subject and an error that matches [ErrDenied] and
+// names the missing grant; nil when the bus was closed. It waits for Ready.
+func (d *Denials) Next() (subject string, err error) {
+	<-d.at.ready
+	n := d.at
+	d.at = n.next
+	return n.subject, n.denial()
 }

@@ -40,12 +40,13 @@ var (
 	ErrBusy = errors.New("bus: too many batches open")
 	// ErrStreamFull is returned when a stream with discard policy "new" is full.
 	ErrStreamFull = errors.New("bus: stream is full")
-	// ErrRefused is returned when the stream refuses the message for another
-	// reason, told in the text: a header that it does not allow, for instance.
+	// ErrRefused is returned when the server refuses the message or request for
+	// another reason, told in the text: a header that the stream does not allow,
+	// for instance.
 	ErrRefused = errors.New("bus: refused by the stream")
-	// ErrUnavailable is returned when the server did not answer in time or the
-	// connection is down: the message may or may not be stored. Publishing it
-	// again with the same message id is safe.
+	// ErrUnavailable is returned when the server did not answer in time, says that
+	// it cannot now, or the connection is down: the message may or may not be
+	// stored. Publishing it again with the same message id is safe.
 	ErrUnavailable = errors.New("bus: unavailable")
 	// ErrClosed is returned by a closed Bus.
 	ErrClosed = errors.New("bus: closed")

@@ -3,15 +3,14 @@ package bus
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
-
-// latestTimeout bounds one question to a stream's leader.
-const latestTimeout = 5 * time.Second
 
 // Latest returns the latest message on a subject of a stream, nil if there is
 // none, as the stream's leader has it: the client's own reads may be answered by
@@ -24,20 +23,53 @@ func (b *Bus) Latest(ctx context.Context, stream, subject string) (*jetstream.Ra
 	}
 	api := "STREAM.MSG.GET." + stream
 	var answer *nats.Msg
-	ctx, cancel := context.WithTimeout(ctx, latestTimeout)
-	defer cancel()
-	err = b.call(ctx, api, func(ctx context.Context) (err error) {
-		answer, err = b.nc.RequestWithContext(ctx, jetstream.DefaultAPIPrefix+api, request)
+	err = b.Ask(ctx, api, func(ctx context.Context) (err error) {
+		answer, err = b.nc.RequestWithContext(ctx, b.APIPrefix()+api, request)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("bus: read %s of %s: %w", subject, stream, readFault(err))
+		return nil, fmt.Errorf("bus: read %s of %s: %w", subject, stream, err)
 	}
 	m, err := latestOf(answer.Data, stream)
 	if m == nil || err != nil {
 		return nil, err
 	}
 	m.Subject = subject
+	return m, nil
+}
+
+// Read returns the latest message on a subject of an open stream, nil if there is
+// none. Any replica may answer, which may lag behind; see [Bus.Latest]. Errors are
+// those of [Bus.Ask].
+func (b *Bus) Read(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	return b.read(ctx, stream, subject, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return stream.GetLastMsgForSubject(ctx, subject)
+	})
+}
+
+// ReadAt is [Bus.Read] for the message at a sequence.
+func (b *Bus) ReadAt(ctx context.Context, stream jetstream.Stream, sequence uint64) (*jetstream.RawStreamMsg, error) {
+	return b.read(ctx, stream, strconv.FormatUint(sequence, 10), func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return stream.GetMsg(ctx, sequence)
+	})
+}
+
+func (b *Bus) read(ctx context.Context, stream jetstream.Stream, what string, get func(context.Context) (*jetstream.RawStreamMsg, error)) (m *jetstream.RawStreamMsg, err error) {
+	cfg := stream.CachedInfo().Config
+	api := "STREAM.MSG.GET." + cfg.Name
+	if cfg.AllowDirect {
+		api = "DIRECT.GET." + cfg.Name
+	}
+	err = b.Ask(ctx, api, func(ctx context.Context) (err error) {
+		m, err = get(ctx)
+		return err
+	})
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("bus: read %s of %s: %w", what, cfg.Name, err)
+	}
 	return m, nil
 }
 
@@ -53,7 +85,7 @@ func latestOf(answer []byte, stream string) (*jetstream.RawStreamMsg, error) {
 		Error *jetstream.APIError `json:"error"`
 	}
 	if err := json.Unmarshal(answer, &said); err != nil {
-		return nil, fmt.Errorf("bus: read %s: %w", stream, readFault(err))
+		return nil, fmt.Errorf("bus: read %s: %w", stream, requestFault(err, ErrUnavailable))
 	}
 	switch {
 	case said.Error == nil:
@@ -62,13 +94,13 @@ func latestOf(answer []byte, stream string) (*jetstream.RawStreamMsg, error) {
 	case said.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound:
 		return nil, fmt.Errorf("bus: read %s: %w", stream, ErrNoStream)
 	default:
-		return nil, fmt.Errorf("bus: read %s: %w", stream, readFault(said.Error))
+		return nil, fmt.Errorf("bus: read %s: %w", stream, requestFault(said.Error, ErrRefused))
 	}
 	m := &jetstream.RawStreamMsg{Sequence: said.Message.Sequence, Data: said.Message.Data, Time: said.Message.Time}
 	if len(said.Message.Header) > 0 {
 		var err error
 		if m.Header, err = nats.DecodeHeadersMsg(said.Message.Header); err != nil {
-			return nil, fmt.Errorf("bus: read %s: %w", stream, readFault(err))
+			return nil, fmt.Errorf("bus: read %s: %w", stream, requestFault(err, ErrUnavailable))
 		}
 	}
 	return m, nil

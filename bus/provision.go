@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -18,14 +17,19 @@ const provisionRounds = 5
 var errStale = errors.New("changed meanwhile")
 
 // Plan compares what exists with what is wanted and changes nothing. A plan
-// with refused steps is no error; see [Plan.Err]. Errors match [ErrDenied]
+// with refused steps is no error; see [Plan.Err]. While a stream or the whole of
+// JetStream has no leader Plan waits, see [Bus.Await]. Errors match [ErrDenied]
 // when this user may not look at streams, or [ErrUnavailable].
 func (b *Bus) Plan(ctx context.Context, t Topology) (Plan, error) {
 	var p Plan
 	for _, want := range t.Streams {
-		step, err := b.planStream(ctx, want)
+		var step Step
+		err := b.Await(ctx, func(ctx context.Context) (err error) {
+			step, err = b.planStream(ctx, want)
+			return err
+		})
 		if err != nil {
-			return Plan{}, fmt.Errorf("bus: plan stream %s: %w", want.Name, apiFault(err))
+			return Plan{}, fmt.Errorf("bus: plan stream %s: %w", want.Name, err)
 		}
 		for _, c := range b.impossible(want) {
 			step.refuse(c)
@@ -38,13 +42,13 @@ func (b *Bus) Plan(ctx context.Context, t Topology) (Plan, error) {
 
 // Apply carries out a plan. When the plan has refused steps it changes nothing
 // and returns a [*TopologyError]. It returns an error matching [ErrTopology]
-// also when the server did not do what it was told.
+// also when the server did not do what it was told. It waits like [Bus.Plan].
 func (b *Bus) Apply(ctx context.Context, p Plan) error {
 	if err := p.Err(); err != nil {
 		return err
 	}
 	for _, s := range p.Steps {
-		if err := b.applyStep(ctx, s); err != nil {
+		if err := b.Await(ctx, func(ctx context.Context) error { return b.applyStep(ctx, s) }); err != nil {
 			return fmt.Errorf("bus: %s stream %s: %w", s.Action, s.Stream, err)
 		}
 	}
@@ -89,7 +93,7 @@ func (b *Bus) planStream(ctx context.Context, want jetstream.StreamConfig) (Step
 // refuseOverlaps refuses a subject that another stream stores already.
 func (b *Bus) refuseOverlaps(ctx context.Context, step *Step, subject string) error {
 	var others []string
-	err := b.call(ctx, "STREAM.NAMES", func(ctx context.Context) error {
+	err := b.ask(ctx, "STREAM.NAMES", ErrTopology, func(ctx context.Context) error {
 		names := b.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
 		for name := range names.Name() {
 			if name != step.Stream {
@@ -116,7 +120,7 @@ func (b *Bus) refuseOverlaps(ctx context.Context, step *Step, subject string) er
 
 func (b *Bus) streamConfig(ctx context.Context, name string) (jetstream.StreamConfig, error) {
 	var cfg jetstream.StreamConfig
-	err := b.call(ctx, "STREAM.INFO."+name, func(ctx context.Context) error {
+	err := b.ask(ctx, "STREAM.INFO."+name, ErrTopology, func(ctx context.Context) error {
 		s, err := b.js.Stream(ctx, name)
 		if err == nil {
 			cfg = s.CachedInfo().Config
@@ -140,7 +144,7 @@ func (b *Bus) applyStep(ctx context.Context, s Step) error {
 		return nil
 	}
 	var made jetstream.StreamConfig
-	err := b.call(ctx, api, func(ctx context.Context) error {
+	err := b.ask(ctx, api, ErrTopology, func(ctx context.Context) error {
 		stream, err := do(ctx, s.apply)
 		if err == nil {
 			made = stream.CachedInfo().Config
@@ -151,7 +155,7 @@ func (b *Bus) applyStep(ctx context.Context, s Step) error {
 	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse), errors.Is(err, jetstream.ErrStreamNotFound):
 		return fmt.Errorf("%w: %w", errStale, err)
 	case err != nil:
-		return apiFault(err)
+		return err
 	}
 	if left := compare(made, s.want); left.Action != ActionKeep {
 		return fmt.Errorf("%w: server %s did not take it over: %s", ErrTopology, b.nc.ConnectedServerVersion(), left.Changes[0])
@@ -236,17 +240,4 @@ func unsupported(version string, want jetstream.StreamConfig) []Change {
 		}
 	}
 	return changes
-}
-
-// apiFault gives an error of an API call its sentinel.
-func apiFault(err error) error {
-	var api *jetstream.APIError
-	switch {
-	case errors.Is(err, ErrDenied), errors.Is(err, ErrClosed):
-		return err
-	case errors.As(err, &api) && api.Code != http.StatusServiceUnavailable:
-		return fmt.Errorf("%w: %w", ErrTopology, err)
-	default:
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Receipt says where a message is stored.
@@ -23,7 +24,7 @@ type Receipt struct {
 // Pending is a publish in flight. It belongs to one goroutine at a time.
 type Pending struct {
 	msg   *nats.Msg
-	acks  *acks
+	bus   *Bus
 	from  *notice     // the first notice that can concern this publish
 	batch []*nats.Msg // of which this is the last, if it is one
 
@@ -75,8 +76,8 @@ func (b *Bus) PublishAsync(ctx context.Context, e Event) (*Pending, error) {
 // and has no reply subject. Errors match [ErrInvalidName] (the subject or reply
 // subject), [ErrDenied], [ErrUnavailable] or [ErrClosed]; others are told by Wait.
 func (b *Bus) Send(ctx context.Context, m *nats.Msg) (*Pending, error) {
-	p := &Pending{msg: m, acks: b.acks, from: b.notices.last.Load()}
-	if err := b.notices.inbox(deniedAcks); err != nil {
+	p := &Pending{msg: m, bus: b, from: b.notices.last.Load()}
+	if err := b.refusedInbox(deniedAcks); err != nil {
 		return nil, p.wrap(err)
 	}
 	switch {
@@ -116,8 +117,9 @@ func (b *Bus) waitWindow(ctx context.Context) error {
 //
 // Errors match, and are told as soon as the server tells them, [ErrDenied],
 // [ErrTooLarge], [ErrConflict], [ErrStreamFull], [ErrRefused], [ErrNoStream]
-// (after half a second: a stream between two leaders looks the same), or, when
-// there is no answer, [ErrUnavailable] or [ErrClosed].
+// (after half a second; a stream without a leader is [ErrUnavailable], for which
+// the user needs publish on $JS.API.STREAM.NAMES), or, when there is no answer,
+// [ErrUnavailable] or [ErrClosed].
 func (p *Pending) Wait(ctx context.Context) (Receipt, error) {
 	for !p.settled {
 		select {
@@ -127,7 +129,7 @@ func (p *Pending) Wait(ctx context.Context) (Receipt, error) {
 			p.notice(p.from)
 			p.from = p.from.next
 		case <-ctx.Done():
-			p.acks.release(p)
+			p.bus.acks.release(p)
 			return Receipt{}, p.wrap(fmt.Errorf("%w: no acknowledgement yet: %w", ErrUnavailable, context.Cause(ctx)))
 		}
 	}
@@ -140,7 +142,7 @@ func (p *Pending) Wait(ctx context.Context) (Receipt, error) {
 // settle ends the publish.
 func (p *Pending) settle(fault error) {
 	p.settled = true
-	p.acks.release(p)
+	p.bus.acks.release(p)
 	if fault != nil {
 		p.err = p.wrap(fault)
 	}
@@ -152,8 +154,11 @@ func (p *Pending) answer(ctx context.Context) error {
 		return nil
 	}
 	fault := publishFault(p.ackErr)
-	if len(p.batch) > 0 && errors.Is(fault, ErrIncomplete) {
+	switch {
+	case len(p.batch) > 0 && errors.Is(fault, ErrIncomplete):
 		return p.explain(ctx, fault)
+	case errors.Is(p.ackErr, jetstream.ErrNoStreamResponse):
+		return p.bus.noStream(ctx, p.msg.Subject)
 	}
 	return fault
 }

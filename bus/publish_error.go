@@ -41,9 +41,8 @@ func publishFault(err error) error {
 		return fmt.Errorf("%w: the message has a reply subject", ErrInvalidName)
 	case errors.Is(err, jetstream.ErrInvalidJSAck):
 		return fmt.Errorf("%w: answered by something that is not a stream", ErrNoStream)
-	default:
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
+	return requestFault(err, ErrRefused)
 }
 
 func apiSentinel(api *jetstream.APIError) error {
@@ -68,7 +67,7 @@ func apiSentinel(api *jetstream.APIError) error {
 			return ErrTooLarge
 		}
 	}
-	if api.Code >= 500 {
+	if IsOutage(api) {
 		return ErrUnavailable
 	}
 	return ErrRefused

@@ -3,7 +3,6 @@ package bus
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"time"
 
@@ -80,12 +79,12 @@ func (b *Bus) scan(ctx context.Context, stream, filter string) (*scan, error) {
 		Replicas:          1,
 		InactiveThreshold: scanIdle,
 	}
-	err := b.call(ctx, "CONSUMER.CREATE."+stream+"."+cfg.Name+"."+filter, func(ctx context.Context) (err error) {
+	err := b.Ask(ctx, "CONSUMER.CREATE."+stream+"."+cfg.Name, func(ctx context.Context) (err error) {
 		s.consumer, err = b.js.CreateConsumer(ctx, stream, cfg)
 		return err
 	})
 	if err != nil {
-		return nil, readFault(err)
+		return nil, err
 	}
 	s.more = s.consumer.CachedInfo().NumPending > 0
 	return s, nil
@@ -93,15 +92,17 @@ func (b *Bus) scan(ctx context.Context, stream, filter string) (*scan, error) {
 
 // next returns the next documents, without those deleted, and sets more.
 func (s *scan) next(ctx context.Context) (found []document, err error) {
-	batch, err := s.consumer.FetchNoWait(scanBatch)
+	messages, err := s.bus.Fetch(ctx, s.consumer, scanBatch)
 	if err != nil {
-		return nil, readFault(err)
+		return nil, err
 	}
-	before := s.received
-	for m := range batch.Messages() {
+	if len(messages) == 0 {
+		return nil, s.explain(ctx)
+	}
+	for _, m := range messages {
 		meta, err := m.Metadata()
 		if err != nil {
-			return nil, readFault(err)
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		// Nothing is acknowledged, so what got lost on the way does not come again.
 		if s.received++; meta.Sequence.Consumer != s.received {
@@ -112,27 +113,49 @@ func (s *scan) next(ctx context.Context) (found []document, err error) {
 			found = append(found, document{subject: m.Subject(), revision: meta.Sequence.Stream, data: m.Data()})
 		}
 	}
-	if err := batch.Error(); err != nil {
-		return nil, readFault(err)
-	}
-	if s.received == before {
-		return nil, s.silence(ctx)
-	}
 	return found, nil
 }
 
-// silence finds out why nothing came although something was to: it may have
+// explain finds out why nothing came although something was to: it may have
 // been removed meanwhile, and then the scan is over.
-func (s *scan) silence(ctx context.Context) error {
-	info, err := s.consumer.Info(ctx)
+func (s *scan) explain(ctx context.Context) error {
+	var info *jetstream.ConsumerInfo
+	err := s.bus.ask(ctx, "CONSUMER.INFO."+s.stream, ErrUnavailable, func(ctx context.Context) (err error) {
+		info, err = s.consumer.Info(ctx)
+		return err
+	})
 	if err != nil {
-		return readFault(err)
+		return err
 	}
 	if info.NumPending > 0 || info.Delivered.Consumer > s.received {
 		return fmt.Errorf("%w: no answer to the scan", ErrUnavailable)
 	}
 	s.more = false
 	return nil
+}
+
+// Fetch returns what a consumer has ready, at most most messages. Errors are
+// those of [Bus.Ask].
+func (b *Bus) Fetch(ctx context.Context, c jetstream.Consumer, most int) (messages []jetstream.Msg, err error) {
+	info := c.CachedInfo()
+	err = b.ask(ctx, "CONSUMER.MSG.NEXT."+info.Stream+"."+info.Name, ErrUnavailable, func(ctx context.Context) error {
+		batch, err := c.FetchNoWait(most)
+		if err != nil {
+			return err
+		}
+		for {
+			select {
+			case m, ok := <-batch.Messages():
+				if !ok {
+					return batch.Error()
+				}
+				messages = append(messages, m)
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	return messages, err
 }
 
 // end makes the server forget the scan.
@@ -148,16 +171,4 @@ func (s *scan) end(ctx context.Context) {
 // client that deleted it or by the server whose time to live was over.
 func deletes(h nats.Header) bool {
 	return h.Get("KV-Operation") != "" || h.Get(jetstream.MarkerReasonHeader) != ""
-}
-
-// readFault gives an error of reading its sentinel.
-func readFault(err error) error {
-	switch {
-	case errors.Is(err, ErrDenied), errors.Is(err, ErrClosed):
-		return err
-	case errors.Is(err, nats.ErrConnectionClosed):
-		return fmt.Errorf("%w: %w", ErrClosed, err)
-	default:
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
 }
