@@ -86,11 +86,14 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 // Run consumes until ctx ends, then stops in this order: no more pulls; what
 // waits is given back, its attempt unspent; running handlers get the grace
 // period, are then cancelled and given back likewise; the connection is
-// flushed. It returns nil after a clean stop, an error matching [ErrConfig] at
-// once when stream or ledger cannot keep what the configuration promises, and
-// [ErrAbandoned] when handlers ignored their cancellation. Outages are not
-// errors: Run reports them by [Consumer.Health] and resumes by itself. It can
-// be called once.
+// flushed, if there is one. It returns nil after a clean stop, also during an
+// outage. It returns an error matching [ErrConfig] at once when stream or ledger
+// cannot keep what the configuration promises, [bus.ErrNoStream] when the stream
+// does not exist, [bus.ErrDenied] with the grant that is missing,
+// [bus.ErrUnavailable] when nothing has a leader for as long as the bus waits, and
+// [ErrAbandoned] when handlers ignored their cancellation. Outages after the start
+// are not errors: Run reports them by [Consumer.Health] and resumes by itself. It
+// can be called once.
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.started.Swap(true) {
 		return fmt.Errorf("%w: Run called twice", ErrConfig)
@@ -123,23 +126,29 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return c.drain(cancelWork)
 }
 
-// begin prepares, again whenever the connection was lost meanwhile: the consumer
-// is unhealthy until then. Any other error is a person's to mend.
+// begin prepares, and waits for what comes by itself: for leaders as long as the
+// bus waits, and as long as need be for a connection that was lost meanwhile. The
+// consumer is unhealthy until then. Any other error is a person's to mend.
 func (c *Consumer) begin(ctx context.Context) error {
 	const part = "start"
 	c.health.set(part, errStarting)
 	for {
 		connected := c.bus.Conn().Stats().Reconnects
-		err := c.prepare(ctx)
+		err := c.bus.Await(ctx, func(ctx context.Context) error {
+			err := c.prepare(ctx)
+			if err != nil {
+				c.health.set(part, fmt.Errorf("%w: %w", errStarting, err))
+			}
+			return err
+		})
 		if err == nil {
 			c.health.clear(part)
 			return nil
 		}
 		lost := c.bus.Conn().IsReconnecting() || c.bus.Conn().Stats().Reconnects != connected
-		if ctx.Err() != nil || errors.Is(err, ErrConfig) || !lost {
+		if ctx.Err() != nil || !bus.IsOutage(err) || !lost {
 			return err
 		}
-		c.health.set(part, err)
 		c.log.Warn().Err(err).Msg("connection lost while starting, will try again")
 		select {
 		case <-ctx.Done():
@@ -156,23 +165,30 @@ func (c *Consumer) drain(cancel context.CancelCauseFunc) error {
 		c.running.Wait()
 		close(idle)
 	}()
-	flush := func() error {
-		if err := c.bus.Conn().FlushTimeout(flushTimeout); err != nil && !c.bus.Conn().IsClosed() {
-			return fmt.Errorf("consumer: %s: flush: %w", c.cfg.Name, err)
-		}
-		return nil
-	}
 	select {
 	case <-idle:
-		return flush()
+		c.flush()
+		return nil
 	case <-time.After(c.cfg.Grace):
 	}
 	cancel(errShutdown)
 	select {
 	case <-idle:
-		return flush()
+		c.flush()
+		return nil
 	case <-time.After(cancelGrace):
 		return fmt.Errorf("%w: %s: %d events", ErrAbandoned, c.cfg.Name, c.flight.size())
+	}
+}
+
+// flush waits until the server has the last acknowledgements. If it is away they
+// are lost, and the ledger recognises what is delivered again.
+func (c *Consumer) flush() {
+	if !c.bus.Conn().IsConnected() {
+		return
+	}
+	if err := c.bus.Conn().FlushTimeout(flushTimeout); err != nil {
+		c.log.Warn().Err(err).Msg("acknowledgements may be lost, the redeliveries will be acknowledged")
 	}
 }
 

@@ -49,7 +49,7 @@ func (c *Consumer) postpone(ctx context.Context, d *delivery, claim *dedup.Claim
 		return f
 	case err == nil:
 		return c.ack(d, Retried)
-	case matches(err, outages):
+	case isOutage(err):
 		return c.unreleased(d, err, Retried, delay)
 	}
 	c.eventLog(d, c.log.Warn()).Err(err).Msg("retry not deferred, the event stays unacknowledged until then")

@@ -19,7 +19,7 @@ import (
 // settled.
 type delivery struct {
 	msg      *nats.Msg
-	conn     *nats.Conn
+	answer   func(subject, verb string) error // settles it
 	stream   string
 	sequence uint64
 	stored   time.Time
@@ -55,7 +55,7 @@ func newDelivery(c *Consumer, m *nats.Msg, s source) (*delivery, error) {
 	}
 	d := &delivery{
 		msg:      m,
-		conn:     c.bus.Conn(),
+		answer:   c.settle,
 		stream:   meta.Stream,
 		sequence: meta.Sequence.Stream,
 		stored:   meta.Timestamp,
@@ -113,7 +113,7 @@ func (d *delivery) settle(verb string) error {
 }
 
 func (d *delivery) send(verb string) error {
-	if err := d.conn.Publish(d.msg.Reply, []byte(verb)); err != nil {
+	if err := d.answer(d.msg.Reply, verb); err != nil {
 		return fmt.Errorf("consumer: settle %s: %w", d.msg.Subject, err)
 	}
 	return nil

@@ -14,10 +14,11 @@ import (
 	"github.com/farandole/farandole/dedup"
 )
 
-// outages are errors that no event is to be blamed for. Whatever else keeps a
-// step from being stored is the event's own fault and spends an attempt.
+// outages are errors that no event is to be blamed for, besides those of
+// [bus.IsOutage]. Whatever else keeps a step from being stored is the event's own
+// fault and spends an attempt.
 var outages = []error{ //nolint:gochecknoglobals // Go has no constants of this type
-	bus.ErrUnavailable, bus.ErrNoStream, bus.ErrIncomplete, bus.ErrBusy,
+	bus.ErrNoStream, bus.ErrIncomplete, bus.ErrBusy,
 	bus.ErrDenied, bus.ErrStreamFull, bus.ErrClosed, dedup.ErrNoBucket, dedup.ErrNoStream,
 }
 
@@ -27,6 +28,8 @@ var outages = []error{ //nolint:gochecknoglobals // Go has no constants of this 
 var certain = []error{ //nolint:gochecknoglobals // likewise
 	bus.ErrDenied, bus.ErrStreamFull, bus.ErrClosed, dedup.ErrNoBucket, dedup.ErrNoStream, ErrNoTimers,
 }
+
+func isOutage(err error) bool { return bus.IsOutage(err) || matches(err, outages) }
 
 func matches(err error, targets []error) bool {
 	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })

@@ -50,6 +50,17 @@ func (h *health) clear(part string) {
 	h.sick.Store(len(h.by) > 0)
 }
 
+// has reports whether something is wrong with a part.
+func (h *health) has(part string) bool {
+	if !h.sick.Load() {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, sick := h.by[part]
+	return sick
+}
+
 func (h *health) err(now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

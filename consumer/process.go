@@ -92,7 +92,7 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 // confirm returns an error if a handler's error is void, because it was made of
 // documents that were not committed, or are no longer so: it could be final.
 func (c *Consumer) confirm(ctx context.Context, reads *state.Reads, err error) error {
-	if context.Cause(ctx) != nil || matches(err, outages) {
+	if context.Cause(ctx) != nil || isOutage(err) {
 		return nil // it is not the event's fault in any case
 	}
 	return reads.Confirm(context.WithoutCancel(ctx), c.ledger)
@@ -140,7 +140,7 @@ func (c *Consumer) fail(ctx context.Context, d *delivery, claim *dedup.Claim, er
 		return c.release(durable, d, claim, nil, Released, 0)
 	case errors.Is(err, ErrNoTimers):
 		return c.failClosed(durable, d, claim, "timers", nil, err)
-	case matches(err, outages) && wishOf(err) == nil:
+	case isOutage(err) && wishOf(err) == nil:
 		// An outage of what the handler stands on, too, is not the event's fault.
 		return c.failClosed(durable, d, claim, "handler", nil, err)
 	}
@@ -203,7 +203,7 @@ func (c *Consumer) incomplete(ctx context.Context, d *delivery, claim *dedup.Cla
 		return c.restless(durable, d, claim, err)
 	case c.astray(durable, out, err):
 		return c.spend(durable, d, claim, err)
-	case matches(err, outages):
+	case isOutage(err):
 		return c.failClosed(durable, d, claim, "publish", out, err)
 	case late != nil && errors.Is(err, outbox.ErrTransaction):
 		err = fmt.Errorf("%w: %w", late, err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
 )
 
@@ -57,9 +59,9 @@ func (c *Consumer) retryHorizon() time.Duration {
 func (c *Consumer) prepare(ctx context.Context) error {
 	var errs []error
 	for _, s := range c.sources() {
-		stream, err := c.bus.JetStream().Stream(ctx, s.stream)
+		stream, err := c.bus.Stream(ctx, s.stream)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("consumer: %s: stream %s: %w", c.cfg.Name, s.stream, err))
+			errs = append(errs, c.noSource(s, err))
 			continue
 		}
 		if age := stream.CachedInfo().Config.MaxAge; age > 0 && age < c.retryHorizon() {
@@ -79,7 +81,21 @@ func (c *Consumer) prepare(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("consumer: %s: %w", c.cfg.Name, err))
 		}
 	}
+	if mine := slices.DeleteFunc(slices.Clone(errs), bus.IsOutage); len(mine) > 0 {
+		errs = mine // waiting mends the others only
+	}
 	return errors.Join(errs...)
+}
+
+// noSource says what to do about a stream that cannot be consumed from.
+func (c *Consumer) noSource(s source, err error) error {
+	switch {
+	case !errors.Is(err, bus.ErrNoStream):
+		return fmt.Errorf("consumer: %s: %w", c.cfg.Name, err)
+	case s.own:
+		return fmt.Errorf("consumer: %s: %w: create it with `farandole topology apply`, or check the prefix %q", c.cfg.Name, err, c.bus.Names().Prefix)
+	}
+	return fmt.Errorf("consumer: %s: %w: create it, or correct From", c.cfg.Name, err)
 }
 
 // preparer is a ledger that can check at start whether it can keep its promise
@@ -93,14 +109,17 @@ type preparer interface {
 func (c *Consumer) bind(ctx context.Context, s source) error {
 	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
 	defer cancel()
-	_, err := c.bus.JetStream().CreateOrUpdateConsumer(ctx, s.stream, jetstream.ConsumerConfig{
-		Durable:        string(c.cfg.Name),
-		Description:    "farandole consumer " + string(c.cfg.Name),
-		FilterSubjects: s.filters,
-		AckPolicy:      jetstream.AckExplicitPolicy,
-		AckWait:        c.cfg.Lease,
-		MaxDeliver:     -1,
-		MaxAckPending:  c.cfg.MaxAckPending,
+	err := c.bus.Ask(ctx, "CONSUMER.CREATE."+s.stream+"."+string(c.cfg.Name), func(ctx context.Context) error {
+		_, err := c.bus.JetStream().CreateOrUpdateConsumer(ctx, s.stream, jetstream.ConsumerConfig{
+			Durable:        string(c.cfg.Name),
+			Description:    "farandole consumer " + string(c.cfg.Name),
+			FilterSubjects: s.filters,
+			AckPolicy:      jetstream.AckExplicitPolicy,
+			AckWait:        c.cfg.Lease,
+			MaxDeliver:     -1,
+			MaxAckPending:  c.cfg.MaxAckPending,
+		})
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("consumer: %s: durable on stream %s: %w", c.cfg.Name, s.stream, err)
@@ -118,8 +137,7 @@ func (c *Consumer) pull(ctx, work context.Context, s source) {
 	defer c.bus.Conn().RemoveStatusListener(reconnected)
 	freed := s.budget.watch()
 	for ctx.Err() == nil {
-		c.health.clear(part)
-		err := c.pullBound(ctx, work, s, reconnected, freed)
+		err := c.pullBound(ctx, work, s, part, reconnected, freed)
 		for err != nil && ctx.Err() == nil { // the durable is gone, or its stream
 			c.health.set(part, err)
 			c.log.Error().Err(err).Str("stream", s.stream).Msg("not consuming, will bind again")
@@ -134,12 +152,14 @@ func (c *Consumer) pull(ctx, work context.Context, s source) {
 
 // pullBound pulls from the durable until ctx ends (nil) or the durable does
 // not answer any more.
-func (c *Consumer) pullBound(ctx, work context.Context, s source, reconnected <-chan nats.Status, freed <-chan struct{}) error {
+func (c *Consumer) pullBound(ctx, work context.Context, s source, part string, reconnected <-chan nats.Status, freed <-chan struct{}) error {
 	nc := c.bus.Conn()
 	p := &puller{statuses: make(chan *nats.Msg, 64)}
 	inbox := nc.NewInbox()
+	denials := c.bus.Denials()
 	sub, err := nc.Subscribe(inbox, func(m *nats.Msg) {
 		p.heard()
+		c.health.clear(part)
 		if m.Reply == "" {
 			select {
 			case p.statuses <- m:
@@ -181,6 +201,10 @@ func (c *Consumer) pullBound(ctx, work context.Context, s source, reconnected <-
 		case <-ctx.Done():
 			return nil
 		case <-freed:
+		case <-denials.Ready():
+			if err := c.denied(denials, s, inbox); err != nil {
+				return err
+			}
 		case <-reconnected:
 			p.forget(s.budget) // the server forgot the pulls with the connection
 		case <-tick.C:
@@ -219,7 +243,7 @@ func (c *Consumer) request(p *puller, s source, inbox string) error {
 		return fmt.Errorf("consumer: %s: pull request: %w", c.cfg.Name, err)
 	}
 	p.asked(n)
-	if err := c.bus.Conn().PublishRequest(c.bus.APIPrefix()+"CONSUMER.MSG.NEXT."+s.stream+"."+string(c.cfg.Name), inbox, body); err != nil {
+	if err := c.bus.Conn().PublishRequest(c.pullSubject(s), inbox, body); err != nil {
 		return fmt.Errorf("consumer: %s: pull: %w", c.cfg.Name, err)
 	}
 	return nil

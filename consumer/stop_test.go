@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -182,6 +183,49 @@ func TestStopAfterTheConnectionWasClosedIsClean(t *testing.T) {
 	unhealthy(t, p)
 	if err := p.stop(); err != nil {
 		t.Errorf("Run = %v", err)
+	}
+}
+
+func TestStopDuringAnOutageIsClean(t *testing.T) {
+	t.Parallel()
+	server := bustest.StartServer(t, bustest.ServerConfig{})
+	b := bustest.Connect(t, bus.Config{URL: server.URL(), Names: bus.Names{Prefix: bustest.Prefix()}})
+	bustest.Provision(t, b, bus.TopologyConfig{})
+	s := &system{tb: t, bus: b, url: server.URL()}
+	p := s.start(config(), counting(new(tally)), nil)
+	s.publishN(1)
+	bustest.Eventually(t, soon, func() bool { return p.Stats().Handled == 1 })
+	server.Stop(t)
+	bustest.Eventually(t, soon, func() bool { return p.bus.Health() != nil })
+	began := time.Now()
+	if err := p.stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("it took %v, though nothing was under way", took)
+	}
+}
+
+// A stream that does not exist is told at once, with the remedy.
+func TestAMissingStreamIsToldWithItsRemedy(t *testing.T) {
+	t.Parallel()
+	s := &system{tb: t, server: bustest.Server(t)}
+	s.bus = bustest.Connect(t, bus.Config{InProcess: s.server, Names: bus.Names{Prefix: bustest.Prefix()}})
+	foreign := config()
+	foreign.From = &consumer.Source{Stream: "NOBODYS", Subjects: []string{"x.>"}}
+	for want, cfg := range map[string]consumer.Config{
+		"stream " + s.bus.Names().EventsStream() + " does not exist: create it with `farandole topology apply`": config(),
+		"stream NOBODYS does not exist: create it, or correct From":                                             foreign,
+	} {
+		p := s.prepare(cfg, counting(new(tally)), nil)
+		began := time.Now()
+		err := p.Run(t.Context())
+		if !errors.Is(err, bus.ErrNoStream) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Run: %v, want %q", err, want)
+		}
+		if took := time.Since(began); took > 5*time.Second { // the bus would wait for a minute
+			t.Errorf("it was waited for: %v", took)
+		}
 	}
 }
 

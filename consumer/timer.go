@@ -196,9 +196,9 @@ func (s *schedules) limit(ctx context.Context) (time.Duration, error) {
 	if s.known {
 		return s.maxAge, nil
 	}
-	stream, err := s.bus.JetStream().Stream(ctx, s.stream)
+	stream, err := s.bus.Stream(ctx, s.stream)
 	if err != nil {
-		return 0, fmt.Errorf("%w: ask for stream %s: %w", ErrNoTimers, s.stream, err)
+		return 0, fmt.Errorf("%w: %w", ErrNoTimers, err)
 	}
 	cfg := stream.CachedInfo().Config
 	if !cfg.AllowMsgSchedules || !cfg.AllowMsgTTL || !cfg.AllowRollup {

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
@@ -31,9 +30,9 @@ func (s *source) now(ctx context.Context) (time.Time, error) {
 
 // open asks for the stream's settings and state.
 func (s *source) open(ctx context.Context) (jetstream.Stream, error) {
-	stream, err := s.bus.JetStream().Stream(ctx, s.stream)
+	stream, err := s.bus.Stream(ctx, s.stream)
 	if err != nil {
-		return nil, s.fault(err)
+		return nil, s.missing(err)
 	}
 	s.opened.CompareAndSwap(nil, &stream)
 	return stream, nil
@@ -50,14 +49,8 @@ func (s *source) last(ctx context.Context, subject string) (*jetstream.RawStream
 		}
 		stream = &opened
 	}
-	m, err := (*stream).GetLastMsgForSubject(ctx, subject)
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return nil, nil
-	case err != nil:
-		return nil, s.fault(err)
-	}
-	return m, nil
+	m, err := s.bus.Read(ctx, *stream, subject)
+	return m, s.missing(err)
 }
 
 // latest is last as the stream's leader has it, which does not lag behind.
@@ -71,17 +64,6 @@ func sequenceOf(m *jetstream.RawStreamMsg) uint64 {
 		return 0
 	}
 	return m.Sequence
-}
-
-// fault gives an error of reading its sentinel.
-func (s *source) fault(err error) error {
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return s.absent()
-	case errors.Is(err, nats.ErrConnectionClosed):
-		return fmt.Errorf("%w: %w", bus.ErrClosed, err)
-	}
-	return fmt.Errorf("%w: read %s: %w", bus.ErrUnavailable, s.name, err)
 }
 
 // missing gives a call that met no stream this store's name for it.

@@ -127,9 +127,12 @@ func (q *Queue) find(ctx context.Context, id string) (*letter, error) {
 		return nil, fmt.Errorf("%w: %s is one of %s", ErrAmbiguous, id, strings.Join(sortedKeys(v.newest), ", "))
 	}
 	for _, subject := range v.newest {
-		m, err := v.stream.GetLastMsgForSubject(ctx, subject)
+		m, err := q.bus.Read(ctx, v.stream, subject)
 		if err != nil {
 			return nil, q.wrap("read "+subject, err)
+		}
+		if m == nil { // removed since
+			break
 		}
 		l := q.letterOf(m)
 		for _, sequence := range v.older {

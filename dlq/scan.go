@@ -37,11 +37,11 @@ type view struct {
 // look takes a view of the letters that a subject filter selects. It learns
 // subjects, not letters: about 150 bytes of memory each.
 func (q *Queue) look(ctx context.Context, filter string) (*view, error) {
-	stream, err := q.bus.JetStream().Stream(ctx, q.names.DLQStream())
+	stream, err := q.bus.Stream(ctx, q.names.DLQStream())
 	if err != nil {
 		return nil, q.wrap("look", err)
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(filter))
+	info, err := q.subjects(ctx, stream, filter)
 	if err != nil {
 		return nil, q.wrap("look", err)
 	}
@@ -75,19 +75,27 @@ func (q *Queue) look(ctx context.Context, filter string) (*view, error) {
 	return v, nil
 }
 
+// subjects asks what a stream holds on a filter.
+func (q *Queue) subjects(ctx context.Context, stream jetstream.Stream, filter string) (info *jetstream.StreamInfo, err error) {
+	err = q.bus.Ask(ctx, "STREAM.INFO."+stream.CachedInfo().Config.Name, func(ctx context.Context) (err error) {
+		info, err = stream.Info(ctx, jetstream.WithSubjectFilter(filter))
+		return err
+	})
+	return info, err
+}
+
 // older says which of two subjects has the older letter, and its sequence; a
 // letter that is gone by now has sequence 0.
 func (q *Queue) older(ctx context.Context, stream jetstream.Stream, a, b string) (string, uint64, error) {
 	var seqs [2]uint64
 	for i, subject := range [2]string{a, b} {
-		m, err := stream.GetLastMsgForSubject(ctx, subject)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
+		m, err := q.bus.Read(ctx, stream, subject)
 		if err != nil {
 			return "", 0, q.wrap("read "+subject, err)
 		}
-		seqs[i] = m.Sequence
+		if m != nil {
+			seqs[i] = m.Sequence
+		}
 	}
 	if seqs[0] < seqs[1] {
 		return a, seqs[0], nil
@@ -120,14 +128,20 @@ func (q *Queue) scan(ctx context.Context, v *view, in span, f Filter, visit func
 		Replicas:          1,
 		InactiveThreshold: scanIdle,
 	}
-	cons, err := js.CreateConsumer(ctx, stream, cfg)
+	var cons jetstream.Consumer
+	err := q.bus.Ask(ctx, "CONSUMER.CREATE."+stream, func(ctx context.Context) (err error) {
+		cons, err = js.CreateConsumer(ctx, stream, cfg)
+		return err
+	})
 	if err != nil {
 		return q.wrap("scan", err)
 	}
+	name := cons.CachedInfo().Name
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
 		defer cancel()
-		if err := js.DeleteConsumer(ctx, stream, cons.CachedInfo().Name); err != nil {
+		err := q.bus.Ask(ctx, "CONSUMER.DELETE."+stream+"."+name, func(ctx context.Context) error { return js.DeleteConsumer(ctx, stream, name) })
+		if err != nil {
 			return // the server forgets the scan after scanIdle
 		}
 	}()
@@ -140,28 +154,27 @@ func (q *Queue) scan(ctx context.Context, v *view, in span, f Filter, visit func
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("dlq: scan: %w", err)
 		}
-		batch, err := cons.FetchNoWait(batchSize)
+		messages, err := q.bus.Fetch(ctx, cons, batchSize)
 		if err != nil {
 			return q.wrap("scan", err)
 		}
-		n := 0
-		for m := range batch.Messages() {
-			if n++; err == nil && !s.done {
-				err = s.take(m)
+		for _, m := range messages {
+			if s.done {
+				break
+			}
+			if err := s.take(m); err != nil {
+				return err
 			}
 		}
-		if err != nil {
-			return err
-		}
-		if err := batch.Error(); err != nil {
-			return q.wrap("scan", err)
-		}
-		if n == 0 { // the letters at the end may have been removed since
-			info, err := cons.Info(ctx)
+		if len(messages) == 0 { // the letters at the end may have been removed since
+			err := q.bus.Ask(ctx, "CONSUMER.INFO."+stream+"."+name, func(ctx context.Context) error {
+				info, err := cons.Info(ctx)
+				s.done = err == nil && info.NumPending == 0
+				return err
+			})
 			if err != nil {
 				return q.wrap("scan", err)
 			}
-			s.done = info.NumPending == 0
 		}
 	}
 	return nil
@@ -208,9 +221,12 @@ func (s *scanner) take(m jetstream.Msg) error {
 
 // read fetches one letter by its sequence.
 func (q *Queue) read(ctx context.Context, stream jetstream.Stream, sequence uint64) (*letter, error) {
-	m, err := stream.GetMsg(ctx, sequence)
-	if err != nil {
+	m, err := q.bus.ReadAt(ctx, stream, sequence)
+	switch {
+	case err != nil:
 		return nil, q.wrap("read letter "+strconv.FormatUint(sequence, 10), err)
+	case m == nil:
+		return nil, fmt.Errorf("dlq: read letter %d: %w", sequence, ErrNotFound)
 	}
 	return q.letterOf(m), nil
 }
@@ -226,15 +242,10 @@ func (q *Queue) letterOf(m *jetstream.RawStreamMsg) *letter {
 // wrap says what the server's answer means and what to do about it.
 func (q *Queue) wrap(doing string, err error) error {
 	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return fmt.Errorf("dlq: %s: %w: stream %s does not exist; \"farandole topology apply\" creates it",
-			doing, bus.ErrNoStream, q.names.DLQStream())
+	case errors.Is(err, bus.ErrNoStream):
+		return fmt.Errorf("dlq: %s: %w; \"farandole topology apply\" creates it", doing, err)
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return fmt.Errorf("dlq: %s: %w", doing, ErrNotFound)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout),
-		errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrConnectionClosed),
-		errors.Is(err, jetstream.ErrNoHeartbeat), errors.Is(err, jetstream.ErrConsumerDeleted):
-		return fmt.Errorf("dlq: %s: %w: %w", doing, bus.ErrUnavailable, err)
 	}
 	return fmt.Errorf("dlq: %s: %w", doing, err)
 }

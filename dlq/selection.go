@@ -172,7 +172,7 @@ func (q *Queue) targets(ctx context.Context, s Selection) (*view, []target, erro
 			}
 			targets = append(targets, target{id: id})
 		}
-		stream, err := q.bus.JetStream().Stream(ctx, q.names.DLQStream())
+		stream, err := q.bus.Stream(ctx, q.names.DLQStream())
 		if err != nil {
 			return nil, nil, q.wrap("look", err)
 		}
@@ -235,7 +235,9 @@ func (q *Queue) remove(ctx context.Context, stream jetstream.Stream, l *letter) 
 		if sequence == 0 {
 			continue
 		}
-		err := stream.DeleteMsg(ctx, sequence)
+		err := q.bus.Ask(ctx, "STREAM.MSG.DELETE."+q.names.DLQStream(), func(ctx context.Context) error {
+			return stream.DeleteMsg(ctx, sequence)
+		})
 		if err == nil {
 			continue
 		}

@@ -51,7 +51,11 @@ func (q *Queue) takes(ctx context.Context, c bus.Consumer, subject string) (bool
 	if c.Validate() != nil { // a letter of another tool
 		return false, nil //nolint:nilerr // no durable has such a name
 	}
-	durable, err := q.bus.JetStream().Consumer(ctx, q.names.EventsStream(), string(c))
+	var durable jetstream.Consumer
+	err := q.bus.Ask(ctx, "CONSUMER.INFO."+q.names.EventsStream()+"."+string(c), func(ctx context.Context) (err error) {
+		durable, err = q.bus.JetStream().Consumer(ctx, q.names.EventsStream(), string(c))
+		return err
+	})
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		return false, nil
@@ -111,14 +115,14 @@ func (q *Queue) stranded(ctx context.Context) ([]Stranded, error) {
 // selects. Their second token, after the system's prefix, is the consumer.
 func (q *Queue) waiting(ctx context.Context, filter string) (map[bus.Consumer]int, error) {
 	counts := map[bus.Consumer]int{}
-	stream, err := q.bus.JetStream().Stream(ctx, q.names.EventsStream())
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	stream, err := q.bus.Stream(ctx, q.names.EventsStream())
+	if errors.Is(err, bus.ErrNoStream) {
 		return counts, nil
 	}
 	if err != nil {
 		return nil, q.wrap("look for redrives", err)
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(filter))
+	info, err := q.subjects(ctx, stream, filter)
 	if err != nil {
 		return nil, q.wrap("look for redrives", err)
 	}

@@ -22,7 +22,8 @@ type connection struct {
 	TLSCA    string        `name:"tls-ca" env:"NATS_CA" placeholder:"FILE" help:"CA certificate (PEM)."`
 	TLSCert  string        `name:"tls-cert" env:"NATS_CERT" placeholder:"FILE" help:"Client certificate (PEM)."`
 	TLSKey   string        `name:"tls-key" env:"NATS_KEY" placeholder:"FILE" help:"Client key (PEM)."`
-	Wait     time.Duration `env:"FARANDOLE_WAIT" placeholder:"DURATION" help:"How long to wait for a server that is not up. Default: 5s; 1m for serve."`
+	Inbox    string        `name:"inbox-prefix" env:"NATS_INBOX_PREFIX" placeholder:"SUBJECT" help:"What the subjects begin with on which answers arrive, as in _INBOX_payment. Default: _INBOX."`
+	Wait     time.Duration `env:"FARANDOLE_WAIT" placeholder:"DURATION" help:"How long to wait for a server that is not up, or a stream without a leader. Default: 5s; 1m for serve."`
 
 	Prefix     string `env:"FARANDOLE_PREFIX" help:"Prefix of all subjects, streams and buckets of this system."`
 	TypePrefix string `env:"FARANDOLE_TYPE_PREFIX" placeholder:"com.acme." help:"Reverse-DNS prefix of event types, with its final dot."`
@@ -31,20 +32,21 @@ type connection struct {
 // config returns the bus configuration for a connection named name.
 func (c connection) config(name string, log zerolog.Logger) bus.Config {
 	return bus.Config{
-		URL:      c.Server,
-		Name:     "farandole " + name,
-		Names:    bus.Names{Prefix: c.Prefix, TypePrefix: c.TypePrefix},
-		Context:  c.Context,
-		Creds:    c.Creds,
-		NKey:     c.NKey,
-		User:     c.User,
-		Password: c.Password,
-		Token:    c.Token,
-		TLSCA:    c.TLSCA,
-		TLSCert:  c.TLSCert,
-		TLSKey:   c.TLSKey,
-		Wait:     c.Wait,
-		Logger:   log,
+		URL:         c.Server,
+		Name:        "farandole " + name,
+		Names:       bus.Names{Prefix: c.Prefix, TypePrefix: c.TypePrefix},
+		Context:     c.Context,
+		Creds:       c.Creds,
+		NKey:        c.NKey,
+		User:        c.User,
+		Password:    c.Password,
+		Token:       c.Token,
+		TLSCA:       c.TLSCA,
+		TLSCert:     c.TLSCert,
+		TLSKey:      c.TLSKey,
+		InboxPrefix: c.Inbox,
+		Wait:        c.Wait,
+		Logger:      log,
 	}
 }
 

@@ -81,19 +81,25 @@ func Read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error)
 	}
 }
 
-func read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error) error {
-	stream, err := b.JetStream().Stream(ctx, b.Names().EventsStream())
+func read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error) (err error) {
+	stream, err := b.Stream(ctx, b.Names().EventsStream())
 	if err != nil {
 		return fmt.Errorf("follow: %w", err)
 	}
 	last := stream.CachedInfo().State.LastSeq
-	cons, err := stream.OrderedConsumer(ctx, o.consumer(b))
+	var cons jetstream.Consumer
+	err = b.Ask(ctx, "CONSUMER.CREATE."+b.Names().EventsStream(), func(ctx context.Context) (err error) {
+		cons, err = stream.OrderedConsumer(ctx, o.consumer(b))
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("follow: %w", err)
 	}
 	if o.NoFollow && cons.CachedInfo().NumPending == 0 {
 		return nil
 	}
+	ctx, end := b.Guard(ctx, "CONSUMER.MSG.NEXT."+b.Names().EventsStream())
+	defer func() { err = end(err) }()
 	messages, err := cons.Messages(jetstream.PullHeartbeat(heartbeat))
 	if err != nil {
 		return fmt.Errorf("follow: %w", err)

@@ -1,0 +1,116 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/dedup"
+)
+
+// TestConsumersOutliveTheirLeaders starts replicas of a service while a cluster
+// forms, and then takes the majority of the servers away under load. The handler
+// keeps its state in a bucket, as payment does.
+func TestConsumersOutliveTheirLeaders(t *testing.T) {
+	t.Parallel()
+	servers := bustest.StartCluster(t, 3)
+	urls := make([]string, len(servers))
+	for i, s := range servers {
+		urls[i] = s.URL()
+	}
+	s := &system{tb: t, url: strings.Join(urls, ",")}
+	s.bus = bustest.Connect(t, bus.Config{URL: s.url, Names: bus.Names{Prefix: bustest.Prefix()}})
+	if _, err := s.bus.Provision(t.Context(), s.bus.Topology(bus.TopologyConfig{Replicas: 3, Buckets: []string{"orders"}})); err != nil {
+		t.Fatal(err)
+	}
+	everyServer(func(s *bustest.TestServer) { s.Stop(t) }, servers...)
+
+	const replicas, events = 16, 200
+	started := make(chan *process, replicas)
+	for range replicas {
+		go func() { started <- s.startWithBucket() }()
+	}
+	everyServer(func(s *bustest.TestServer) { s.Restart(t) }, servers...)
+	processes := make([]*process, replicas)
+	for i := range processes {
+		processes[i] = <-started
+	}
+	for _, p := range processes {
+		bustest.Eventually(t, soon, func() error {
+			select {
+			case <-p.done:
+				t.Fatalf("ended at its start: %v", p.err)
+			default:
+			}
+			return p.Health()
+		})
+	}
+
+	s.publishN(events / 2)
+	everyServer(func(s *bustest.TestServer) { s.Stop(t) }, servers[:2]...)
+	bustest.Eventually(t, soon, func() bool { return processes[0].Health() != nil })
+	everyServer(func(s *bustest.TestServer) { s.Restart(t) }, servers[:2]...)
+	for i := range events / 2 {
+		bustest.Eventually(t, soon, func() error { // the publisher's outage is its own to mend
+			e, err := s.bus.Seal(draft(fmt.Sprint("late-", i)))
+			if err == nil {
+				_, err = s.bus.Publish(t.Context(), e)
+			}
+			return err
+		})
+	}
+	s.settled("payment")
+	var total consumer.Stats
+	for _, p := range processes {
+		st := p.Stats()
+		total.Handled, total.Parked, total.Retried = total.Handled+st.Handled, total.Parked+st.Parked, total.Retried+st.Retried
+		bustest.Eventually(t, soon, p.Health)
+	}
+	if total.Parked > 0 || total.Retried > 0 || total.Handled < events {
+		t.Errorf("%+v, want %d handled, and no attempt spent on an outage", total, events)
+	}
+}
+
+// everyServer does something with servers at once: one alone would wait for others.
+func everyServer(do func(*bustest.TestServer), servers ...*bustest.TestServer) {
+	var all sync.WaitGroup
+	for _, s := range servers {
+		all.Go(func() { do(s) })
+	}
+	all.Wait()
+}
+
+// startWithBucket starts a consumer whose handler counts in a bucket.
+func (s *system) startWithBucket() *process {
+	var orders *bus.Bucket[int]
+	cfg := config()
+	cfg.Lease, cfg.HandlerTimeout = 10*time.Second, 10*time.Second
+	p := s.prepare(cfg, handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
+		n, revision, err := orders.Get(ctx, bus.Key(e.ID()))
+		if err == nil {
+			_, err = orders.Put(ctx, bus.Key(e.ID()), n+1, revision)
+		}
+		if errors.Is(err, bus.ErrConflict) { // an earlier run has, and was not told
+			err = nil
+		}
+		return consumer.Step{}, err
+	}), func(_ *process, l dedup.Ledger) dedup.Ledger { return l })
+	var err error
+	if orders, err = bus.OpenBucket[int](s.tb.Context(), p.bus, "orders"); err != nil {
+		s.tb.Error(err)
+	}
+	p.run()
+	s.tb.Cleanup(func() {
+		if err := p.stop(); err != nil {
+			s.tb.Errorf("Run: %v", err)
+		}
+	})
+	return p
+}
