@@ -15,6 +15,10 @@ var (
 	ErrInvalidEvent = errors.New("bus: invalid event")
 	// ErrDecode is returned when a message is not a CloudEvent of the binding.
 	ErrDecode = errors.New("bus: cannot decode")
+	// ErrNotAdmitted is returned for a message that somebody else has written and
+	// that must not be sent as it is: it is no event on its own subject, or has a
+	// header that the server would obey.
+	ErrNotAdmitted = errors.New("bus: not admitted")
 )
 
 // Errors of publishing. Each one is told apart at once, not by a timeout.

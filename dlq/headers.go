@@ -53,11 +53,8 @@ const (
 	prefixAttribute = "dlq-ce-"
 )
 
-// Name prefixes, compared without regard to case.
-const (
-	prefixOwn     = "dlq-"
-	prefixControl = "nats-"
-)
+// prefixOwn begins the names of what a letter carries, in any case of letters.
+const prefixOwn = "dlq-"
 
 func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
@@ -65,7 +62,7 @@ func hasPrefixFold(s, prefix string) bool {
 
 // isOriginal reports whether a header is the event's own, to be copied as it is.
 func isOriginal(name string) bool {
-	return !hasPrefixFold(name, prefixControl) && !hasPrefixFold(name, prefixOwn) && sendable(name)
+	return !bus.IsControl(name) && !hasPrefixFold(name, prefixOwn) && sendable(name)
 }
 
 // originals returns the headers that belong to the event itself.
