@@ -29,7 +29,7 @@ func admitted(t *testing.T) *nats.Msg {
 	return m
 }
 
-// set and cancelled are messages of a timer.
+// set and cancellation are messages of a timer.
 func set(t *testing.T) *nats.Msg {
 	t.Helper()
 	m := admitted(t)
@@ -39,7 +39,7 @@ func set(t *testing.T) *nats.Msg {
 	return m
 }
 
-func cancelled(*testing.T) *nats.Msg {
+func cancellation(*testing.T) *nats.Msg {
 	return &nats.Msg{
 		Subject: shop.TimerSubject("order", "deadline", "ord/1"),
 		Header:  nats.Header{jetstream.MsgRollup: {"sub"}, jetstream.MsgTTLHeader: {"5s"}, nats.MsgIdHdr: {"7f6a"}},
@@ -106,7 +106,7 @@ func TestAdmitTimer(t *testing.T) {
 		"want timer.order.<name>.<key>": subject("shop.timer.payment.deadline.ord=2F1"),
 		"cannot decode":                 header("ce-id"),
 	})
-	spoiled(t, cancelled, admit, map[string]func(*nats.Msg){
+	spoiled(t, cancellation, admit, map[string]func(*nats.Msg){
 		"headers Nats-": header(jetstream.MsgRollup, "all"),
 		"want those":    header(jetstream.MsgTTLHeader, "9000h"),
 		"cancel one":    func(m *nats.Msg) { m.Data = []byte("x") },

@@ -35,6 +35,9 @@ var (
 	// ErrDuplicate is returned when a batch holds a message whose id the stream
 	// has stored within its duplicate window: nothing of the batch is stored.
 	ErrDuplicate = errors.New("bus: message id is stored already")
+	// ErrIDTaken is returned when the stream has another message under the message
+	// id within its duplicate window, told in the text: this one is not stored.
+	ErrIDTaken = errors.New("bus: message id is taken")
 	// ErrIncomplete is returned when the server has not got all of a batch:
 	// its leader changed meanwhile, or it lost a message that goes to another
 	// stream or to none. Nothing of the batch is stored.

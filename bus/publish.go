@@ -16,8 +16,8 @@ import (
 type Receipt struct {
 	Stream   string
 	Sequence uint64
-	// Duplicate is true when the stream had already stored a message with this
-	// id within its duplicate window: nothing new was stored.
+	// Duplicate is true when the stream had already stored this message within its
+	// duplicate window, as its subject, source and id say: nothing new was stored.
 	Duplicate bool
 }
 
@@ -25,6 +25,7 @@ type Receipt struct {
 type Pending struct {
 	msg   *nats.Msg
 	bus   *Bus
+	exact bool        // what is stored under its id must have the same data
 	from  *notice     // the first notice that can concern this publish
 	batch []*nats.Msg // of which this is the last, if it is one
 
@@ -50,8 +51,8 @@ func (b *Bus) Message(e Event) (*nats.Msg, error) { return b.cfg.Names.Message(e
 
 // Publish stores one event and returns where. After an error matching
 // [ErrUnavailable] the event may be stored or not; publishing it again is
-// safe and then gives a receipt with Duplicate set if it was.
-// It returns the errors of [Bus.Message], [Bus.Send] and [Pending.Wait].
+// safe and then gives a receipt with Duplicate set if it was. Other data under the
+// same source and id is an error matching [ErrIDTaken]. It returns the errors of [Bus.Message], [Bus.Send] and [Pending.Wait].
 func (b *Bus) Publish(ctx context.Context, e Event) (Receipt, error) {
 	p, err := b.PublishAsync(ctx, e)
 	if err != nil {
@@ -67,7 +68,7 @@ func (b *Bus) PublishAsync(ctx context.Context, e Event) (*Pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.Send(ctx, m)
+	return b.SendExact(ctx, m)
 }
 
 // Send sends any message to JetStream and returns without waiting for the
@@ -119,7 +120,9 @@ func (b *Bus) waitWindow(ctx context.Context) error {
 // [ErrTooLarge], [ErrConflict], [ErrStreamFull], [ErrRefused], [ErrNoStream]
 // (after half a second; a stream without a leader is [ErrUnavailable], for which
 // the user needs publish on $JS.API.STREAM.NAMES), or, when there is no answer,
-// [ErrUnavailable] or [ErrClosed].
+// [ErrUnavailable] or [ErrClosed]. A stream that answers that it has the message
+// already is asked for it, which takes the grant to publish to
+// $JS.API.STREAM.MSG.GET.<stream>: if it is another one, the error matches [ErrIDTaken].
 func (p *Pending) Wait(ctx context.Context) (Receipt, error) {
 	for !p.settled {
 		select {
@@ -150,7 +153,10 @@ func (p *Pending) settle(fault error) {
 
 // answer says what the answer means.
 func (p *Pending) answer(ctx context.Context) error {
-	if p.ackErr == nil {
+	switch {
+	case p.ackErr == nil && p.ack.Duplicate && len(p.batch) == 0:
+		return p.duplicated(ctx)
+	case p.ackErr == nil:
 		return nil
 	}
 	fault := publishFault(p.ackErr)
@@ -173,8 +179,9 @@ func (p *Pending) notice(n *notice) {
 	select {
 	case <-p.answered:
 		if p.ackErr == nil {
-			fault = nil
-		} else if answer := publishFault(p.ackErr); !errors.Is(answer, ErrIncomplete) {
+			return
+		}
+		if answer := publishFault(p.ackErr); !errors.Is(answer, ErrIncomplete) {
 			fault = answer
 		}
 	default:

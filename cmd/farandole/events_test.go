@@ -27,6 +27,10 @@ func TestPublish_prints_the_receipt(t *testing.T) {
 	if first.Duplicate || !second.Duplicate || first.Sequence != 1 || first.EventKey != bus.KeyOf("/shop", "e1") {
 		t.Errorf("first %+v, second %+v", first, second)
 	}
+	other := s.run(t, "", "publish", "order.placed.v1", "ord-1", "--id", "e1", "--source", "/shop", "--data", "{}")
+	if other.code != exitFailed || !strings.Contains(other.err, "other data: there 41 bytes") {
+		t.Errorf("other data under the same id: %+v", other)
+	}
 	if got := s.run(t, "", "publish", "order.placed.v1", "ord-1"); !strings.HasPrefix(got.out, "stored: ") {
 		t.Errorf("for people: %+v", got)
 	}

@@ -1,0 +1,145 @@
+package bus
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// A stream that knows a message id acknowledges another message of that id and
+// stores nothing. Ids are for a whole stream and can be computed by anybody, so
+// what is stored is looked at: it may be another event, which would suppress this one.
+
+// SendExact is [Bus.Send] for a message whose data is the same each time it is
+// sent: other data under its id is an error as well ([ErrIDTaken]). JSON may be
+// written in another way.
+func (b *Bus) SendExact(ctx context.Context, m *nats.Msg) (*Pending, error) {
+	p, err := b.Send(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	p.exact = true
+	return p, nil
+}
+
+// held is what a stream answers when it is asked for a message.
+type held struct {
+	Error   *jetstream.APIError `json:"error"`
+	Message *struct {
+		Subject string `json:"subject"`
+		Header  []byte `json:"hdrs"`
+		Data    []byte `json:"data"`
+	} `json:"message"`
+}
+
+// duplicated looks at what is stored in place of the message. Errors match
+// [ErrIDTaken], [ErrUnavailable], [ErrDenied] or [ErrClosed].
+func (p *Pending) duplicated(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.bus.cfg.PublishTimeout)
+	defer cancel()
+	api := "STREAM.MSG.GET." + p.ack.Stream // of the leader: a replica may not have it yet
+	var answer *nats.Msg
+	err := p.bus.Ask(ctx, api, func(ctx context.Context) (err error) {
+		answer, err = p.bus.nc.RequestWithContext(ctx, p.bus.APIPrefix()+api, fmt.Appendf(nil, `{"seq":%d}`, p.ack.Sequence))
+		return err
+	})
+	var found held
+	if err == nil {
+		err = json.Unmarshal(answer.Data, &found)
+	}
+	switch {
+	case errors.Is(err, ErrDenied), errors.Is(err, ErrClosed):
+		return fmt.Errorf("it has the message id of %s %d, which cannot be compared: %w", p.ack.Stream, p.ack.Sequence, err)
+	case err == nil && found.Error != nil && found.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return p.gone()
+	case err == nil && found.Error != nil:
+		err = found.Error
+	case err == nil && found.Message == nil:
+		err = errors.New("no message in the answer")
+	}
+	if err != nil {
+		return fmt.Errorf("%w: it has the message id of %s %d, which cannot be compared: %w", ErrUnavailable, p.ack.Stream, p.ack.Sequence, err)
+	}
+	there := &nats.Msg{Subject: found.Message.Subject, Data: found.Message.Data}
+	if len(found.Message.Header) > 0 {
+		if there.Header, err = nats.DecodeHeadersMsg(found.Message.Header); err != nil {
+			there.Header = nil // whoever wrote that did not write this message
+		}
+	}
+	return p.compare(there)
+}
+
+// gone is for a message id that the stream remembers and whose message it does
+// not hold any more. A timer may have fired, a letter may have been replayed. An
+// event that is not there is published again when the stream has forgotten it.
+func (p *Pending) gone() error {
+	if !strings.HasPrefix(p.msg.Subject, p.bus.cfg.Names.dotted("events.")) {
+		return nil
+	}
+	return fmt.Errorf("%w: the stream remembers its message id, of %s %d, which is not there any more: it takes it again after its duplicate window",
+		ErrUnavailable, p.ack.Stream, p.ack.Sequence)
+}
+
+// compare says how a stored message is another one than this.
+func (p *Pending) compare(there *nats.Msg) error {
+	mine, theirs := identify(p.msg), identify(there)
+	same := mine.event == theirs.event && (mine.subject == theirs.subject || mine.event && mine.typ == theirs.typ && mine.key == theirs.key && folded(mine.subject, theirs.subject)) &&
+		mine.source == theirs.source && mine.id == theirs.id
+	switch {
+	case !same:
+		return fmt.Errorf("%w: %s %d has the message id %s: there %s, here %s", ErrIDTaken, p.ack.Stream, p.ack.Sequence,
+			quote(p.msg.Header.Get(nats.MsgIdHdr)), theirs, mine)
+	case p.exact && (mine.media != theirs.media || !sameData(p.msg.Data, there.Data)):
+		return fmt.Errorf("%w: %s %d has %s with other data: there %d bytes of %s, here %d bytes of %s", ErrIDTaken, p.ack.Stream, p.ack.Sequence,
+			theirs, len(there.Data), quote(theirs.media), len(p.msg.Data), quote(mine.media))
+	}
+	return nil
+}
+
+// identified is what tells one message from another.
+type identified struct {
+	subject, source, id, typ, media string
+	key                             Key
+	event                           bool // it can be decoded, and has more than a subject
+}
+
+func identify(m *nats.Msg) identified {
+	i := identified{subject: m.Subject}
+	if e, err := Decode(m.Header, m.Data); err == nil {
+		i.event, i.source, i.id, i.typ, i.media, i.key = true, e.Source(), e.ID(), e.Type(), e.DataContentType(), PartitionKey(e)
+	}
+	return i
+}
+
+func (i identified) String() string {
+	if !i.event {
+		return quote(i.subject)
+	}
+	return fmt.Sprintf("%s from %s with id %s", quote(i.subject), quote(i.source), quote(i.id))
+}
+
+// folded reports whether b can be a with its last token replaced: a stream that
+// folds keys stores a number in its place.
+func folded(a, b string) bool {
+	i, j := strings.LastIndexByte(a, '.'), strings.LastIndexByte(b, '.')
+	return i > 0 && j > 0 && a[:i] == b[:j] && strings.Trim(b[j+1:], "0123456789") == ""
+}
+
+// sameData reports whether two texts are the same, or the same JSON.
+func sameData(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	x, err := ContentID(a)
+	if err != nil {
+		return false
+	}
+	y, err := ContentID(b)
+	return err == nil && x == y
+}
