@@ -85,7 +85,7 @@ func (n Names) AdmitTimer(c Consumer, m *nats.Msg) error {
 	return fmt.Errorf("%w: timer: headers %s: want those that set a timer or cancel one", ErrNotAdmitted, strings.Join(control, ", "))
 }
 
-// isEventOn checks that m is the event whose subject this is, and has its message id.
+// isEventOn checks that m is an event for this subject, and has its message id.
 func (n Names) isEventOn(subject string, m *nats.Msg) error {
 	e, err := Decode(m.Header, m.Data)
 	if err != nil {
@@ -95,12 +95,22 @@ func (n Names) isEventOn(subject string, m *nats.Msg) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotAdmitted, err)
 	}
-	if want := n.EventSubject(t, PartitionKey(e)); subject != want {
-		return fmt.Errorf("%w: subject %s: an event of this type and key belongs on %s", ErrNotAdmitted, quote(subject), quote(want))
+	if token, ok := strings.CutPrefix(subject, strings.TrimSuffix(n.TypeFilter(t), "*")); !ok || !isKeyToken(token) || n.CheckSubject(subject, e) != nil {
+		return fmt.Errorf("%w: subject %s: an event of this type and key belongs on %s", ErrNotAdmitted, quote(subject), quote(n.EventSubject(t, PartitionKey(e))))
 	}
 	if id, want := m.Header[nats.MsgIdHdr], string(EventKeyOf(e)); len(id) != 1 || id[0] != want {
 		return fmt.Errorf("%w: message id %s: want the event key, which is %s for source %s and id %s",
 			ErrNotAdmitted, quote(strings.Join(id, ", ")), want, quote(e.Source()), quote(e.ID()))
 	}
 	return nil
+}
+
+// isKeyToken reports whether s can be what [EscapeKey] returns.
+func isKeyToken(s string) bool {
+	for i := range len(s) {
+		if !isTokenByte(s[i]) && s[i] != '=' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 3*maxKeyBytes
 }

@@ -3,13 +3,10 @@ package bus
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // A stream that knows a message id acknowledges another message of that id and
@@ -28,51 +25,17 @@ func (b *Bus) SendExact(ctx context.Context, m *nats.Msg) (*Pending, error) {
 	return p, nil
 }
 
-// held is what a stream answers when it is asked for a message.
-type held struct {
-	Error   *jetstream.APIError `json:"error"`
-	Message *struct {
-		Subject string `json:"subject"`
-		Header  []byte `json:"hdrs"`
-		Data    []byte `json:"data"`
-	} `json:"message"`
-}
-
 // duplicated looks at what is stored in place of the message. Errors match
 // [ErrIDTaken], [ErrUnavailable], [ErrDenied] or [ErrClosed].
 func (p *Pending) duplicated(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, p.bus.cfg.PublishTimeout)
-	defer cancel()
-	api := "STREAM.MSG.GET." + p.ack.Stream // of the leader: a replica may not have it yet
-	var answer *nats.Msg
-	err := p.bus.Ask(ctx, api, func(ctx context.Context) (err error) {
-		answer, err = p.bus.nc.RequestWithContext(ctx, p.bus.APIPrefix()+api, fmt.Appendf(nil, `{"seq":%d}`, p.ack.Sequence))
-		return err
-	})
-	var found held
-	if err == nil {
-		err = json.Unmarshal(answer.Data, &found)
-	}
+	there, err := p.bus.ofLeader(ctx, p.ack.Stream, map[string]any{"seq": p.ack.Sequence})
 	switch {
-	case errors.Is(err, ErrDenied), errors.Is(err, ErrClosed):
-		return fmt.Errorf("it has the message id of %s %d, which cannot be compared: %w", p.ack.Stream, p.ack.Sequence, err)
-	case err == nil && found.Error != nil && found.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+	case err != nil:
+		return fmt.Errorf("its message id is known, of a message that cannot be compared: %w", err)
+	case there == nil:
 		return p.gone()
-	case err == nil && found.Error != nil:
-		err = found.Error
-	case err == nil && found.Message == nil:
-		err = errors.New("no message in the answer")
 	}
-	if err != nil {
-		return fmt.Errorf("%w: it has the message id of %s %d, which cannot be compared: %w", ErrUnavailable, p.ack.Stream, p.ack.Sequence, err)
-	}
-	there := &nats.Msg{Subject: found.Message.Subject, Data: found.Message.Data}
-	if len(found.Message.Header) > 0 {
-		if there.Header, err = nats.DecodeHeadersMsg(found.Message.Header); err != nil {
-			there.Header = nil // whoever wrote that did not write this message
-		}
-	}
-	return p.compare(there)
+	return p.compare(&nats.Msg{Subject: there.Subject, Header: there.Header, Data: there.Data})
 }
 
 // gone is for a message id that the stream remembers and whose message it does

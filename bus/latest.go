@@ -17,9 +17,14 @@ import (
 // a replica that lags behind. Errors match [ErrNoStream], [ErrDenied],
 // [ErrUnavailable] or [ErrClosed].
 func (b *Bus) Latest(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
-	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	return b.ofLeader(ctx, stream, map[string]any{"last_by_subj": subject})
+}
+
+// ofLeader asks a stream's leader for a message, nil if it does not have it.
+func (b *Bus) ofLeader(ctx context.Context, stream string, which map[string]any) (*jetstream.RawStreamMsg, error) {
+	request, err := json.Marshal(which)
 	if err != nil {
-		return nil, fmt.Errorf("bus: read %s: %w", subject, err)
+		return nil, fmt.Errorf("bus: read %s: %w", stream, err)
 	}
 	api := "STREAM.MSG.GET." + stream
 	var answer *nats.Msg
@@ -28,14 +33,9 @@ func (b *Bus) Latest(ctx context.Context, stream, subject string) (*jetstream.Ra
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("bus: read %s of %s: %w", subject, stream, err)
+		return nil, fmt.Errorf("bus: read %v of %s: %w", which, stream, err)
 	}
-	m, err := latestOf(answer.Data, stream)
-	if m == nil || err != nil {
-		return nil, err
-	}
-	m.Subject = subject
-	return m, nil
+	return messageOf(answer.Data, stream)
 }
 
 // Read returns the latest message on a subject of an open stream, nil if there is
@@ -73,10 +73,11 @@ func (b *Bus) read(ctx context.Context, stream jetstream.Stream, what string, ge
 	return m, nil
 }
 
-// latestOf reads the server's answer.
-func latestOf(answer []byte, stream string) (*jetstream.RawStreamMsg, error) {
+// messageOf reads the server's answer.
+func messageOf(answer []byte, stream string) (*jetstream.RawStreamMsg, error) {
 	var said struct {
 		Message struct {
+			Subject  string    `json:"subject"`
 			Sequence uint64    `json:"seq"`
 			Header   []byte    `json:"hdrs"`
 			Data     []byte    `json:"data"`
@@ -96,7 +97,7 @@ func latestOf(answer []byte, stream string) (*jetstream.RawStreamMsg, error) {
 	default:
 		return nil, fmt.Errorf("bus: read %s: %w", stream, requestFault(said.Error, ErrRefused))
 	}
-	m := &jetstream.RawStreamMsg{Sequence: said.Message.Sequence, Data: said.Message.Data, Time: said.Message.Time}
+	m := &jetstream.RawStreamMsg{Subject: said.Message.Subject, Sequence: said.Message.Sequence, Data: said.Message.Data, Time: said.Message.Time}
 	if len(said.Message.Header) > 0 {
 		var err error
 		if m.Header, err = nats.DecodeHeadersMsg(said.Message.Header); err != nil {

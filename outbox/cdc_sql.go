@@ -26,8 +26,8 @@ func tailStatementsOf(prefix string) tailStatements {
 	// primary key for each id, whatever Postgres thinks of the table's size.
 	const feeds = `status NOT IN ('PROCESSING', 'PUBLISHED', 'DEAD_LETTER') AND due_at IS NULL`
 	s := tailStatements{
-		claim: `SELECT id, message_id, subject, key, headers, data, attempts, story, {age} FROM {outbox}_claim($1, $2, {ms $3}, {ms $4})`,
-		fetch: `SELECT id, message_id, subject, key, headers, data, attempts, story, {age}
+		claim: `SELECT id, message_id, subject, key, headers, data, attempts, story, {age}, coalesce(consumer, '') FROM {outbox}_claim($1, $2, {ms $3}, {ms $4})`,
+		fetch: `SELECT id, message_id, subject, key, headers, data, attempts, story, {age}, coalesce(consumer, '')
 			FROM (
 				SELECT o.*, told.n, sum(octet_length(o.data)) OVER (ORDER BY told.n) - octet_length(o.data) AS before
 				FROM json_array_elements_text(CAST($1 AS json)) WITH ORDINALITY AS told (id, n)

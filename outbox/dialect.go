@@ -17,13 +17,18 @@ const (
 // statements are what one outbox and inbox say to their database.
 type statements struct {
 	insert string
-	relay  relayStatements
+	// insertStep is insert for a row of the step of consumer $6. That column is
+	// not for everybody who may insert.
+	insertStep string
+	relay      relayStatements
 }
 
 // statementsOf renders the statements for a dialect and prefix.
 func statementsOf(d Dialect, prefix string) statements {
 	return statements{
 		insert: render(d, prefix, `INSERT INTO {outbox} (message_id, subject, key, headers, data) VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT (message_id) DO NOTHING`),
+		insertStep: render(d, prefix, `INSERT INTO {outbox} (message_id, subject, key, headers, data, consumer) VALUES ($1, $2, $3, $4, $5, $6)
 			ON CONFLICT (message_id) DO NOTHING`),
 		relay: relayStatementsOf(d, prefix),
 	}

@@ -109,7 +109,7 @@ func (i *Inbox) complete(ctx context.Context, t *transaction, key workKey, after
 		return 0, err
 	}
 	for _, m := range out {
-		if _, err := i.outbox.insert(ctx, t, m); err != nil {
+		if _, err := i.outbox.insert(ctx, t, m, key.consumer); err != nil {
 			return 0, excuse(err)
 		}
 	}

@@ -107,7 +107,7 @@ func (o *Outbox) Add(ctx context.Context, tx Tx, events ...bus.Event) error {
 		msgs[i] = m
 	}
 	for i, m := range msgs {
-		added, err := o.insert(ctx, tx, m)
+		added, err := o.insert(ctx, tx, m, "")
 		if err != nil {
 			return fmt.Errorf("outbox: add: %w", err)
 		}
@@ -119,13 +119,18 @@ func (o *Outbox) Add(ctx context.Context, tx Tx, events ...bus.Event) error {
 	return nil
 }
 
-// insert writes one message; false if its id is there already.
-func (o *Outbox) insert(ctx context.Context, tx Tx, m *nats.Msg) (added bool, err error) {
+// insert writes one message, of the step of c if there is one; false if its id is
+// there already.
+func (o *Outbox) insert(ctx context.Context, tx Tx, m *nats.Msg, c bus.Consumer) (added bool, err error) {
 	r, err := newRow(m)
 	if err != nil {
 		return false, err
 	}
-	result, err := tx.ExecContext(ctx, o.sql.insert, r.messageID, r.subject, r.key, r.headers, r.data)
+	say, args := o.sql.insert, []any{r.messageID, r.subject, r.key, r.headers, r.data}
+	if c != "" {
+		say, args = o.sql.insertStep, append(args, string(c))
+	}
+	result, err := tx.ExecContext(ctx, say, args...)
 	if err != nil {
 		return false, fmt.Errorf("%w: insert: %w", ErrDatabase, err)
 	}

@@ -22,10 +22,11 @@ const batches = 4
 //
 // It claims a batch of rows for a lease, publishes them with their message ids,
 // the rows of one key one after another, and marks what a stream has
-// acknowledged. A row that the server refuses is tried again, and parked as
-// DEAD_LETTER after [RelayConfig.MaxAttempts]; what follows it in its key waits
-// until then. While the server is not there, or no stream stores a subject, rows
-// stay PENDING.
+// acknowledged. A row that is refused is tried again, and parked as DEAD_LETTER
+// after [RelayConfig.MaxAttempts]; what follows it in its key waits until then.
+// Outages are what is known to be one: while the server is not there, does not
+// answer anybody, has no event stream, or denies it to this user, rows stay PENDING.
+// All else is the row's fault.
 type Relay struct {
 	outbox *Outbox
 	bus    *bus.Bus
@@ -64,7 +65,7 @@ func NewRelay(o *Outbox, b *bus.Bus, cfg RelayConfig) (*Relay, error) {
 		bus:    b,
 		cfg:    cfg,
 		log:    cfg.Logger,
-		sender: sender{b},
+		sender: sender{b, &judge{bus: b}},
 		host:   host,
 		freed:  make(chan struct{}, 1),
 	}

@@ -111,7 +111,7 @@ func (r *Relay) read(ctx context.Context, statement string, args ...any) (rows [
 	for found.Next() {
 		var r row
 		var age int64
-		if err := found.Scan(&r.id, &r.messageID, &r.subject, &r.key, &r.headers, &r.data, &r.attempts, &r.story, &age); err != nil {
+		if err := found.Scan(&r.id, &r.messageID, &r.subject, &r.key, &r.headers, &r.data, &r.attempts, &r.story, &age, &r.consumer); err != nil {
 			return nil, err
 		}
 		r.age = time.Duration(age) * time.Millisecond

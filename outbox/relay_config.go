@@ -21,7 +21,7 @@ type RelayConfig struct {
 	Batch int
 	// Lease is how long claimed rows stay this relay's: after a crash another
 	// one takes over within it. The relay sends only in its first half, and the
-	// rest is for acknowledgements and marks; at least 1 s. Defaults to 30 s.
+	// rest is for acknowledgements and marks; 1 s to 1 h. Defaults to 30 s.
 	Lease time.Duration
 	// Poll is how often an idle relay looks for rows of which nobody woke it:
 	// added without Watch in another process, or due for another try. Defaults to 200 ms.
@@ -32,7 +32,7 @@ type RelayConfig struct {
 	// BaseDelay and MaxDelay bound the wait for another try: after the n-th
 	// refusal it is uniform in [0, min(MaxDelay, BaseDelay * 2^(n-1))] ("full
 	// jitter"); while the server is to blame, in [0, the row's age], but that at
-	// least BaseDelay and at most MaxDelay. Default to 500 ms and 30 s.
+	// least BaseDelay and at most MaxDelay. Default to 500 ms and 30 s; at most 1 h.
 	BaseDelay, MaxDelay time.Duration
 	// Retention is how long published rows are kept. Defaults to 1 h.
 	Retention time.Duration
@@ -77,8 +77,8 @@ func (c RelayConfig) validate() error {
 	if c.Batch < 1 || c.Batch > maxBatch {
 		bad("Batch %d: want 1 to %d", c.Batch, maxBatch)
 	}
-	if c.Lease < time.Second {
-		bad("Lease %v: want at least 1s", c.Lease)
+	if c.Lease < time.Second || c.Lease > maxLease {
+		bad("Lease %v: want 1s to %v", c.Lease, maxLease)
 	}
 	if c.Poll < minPoll {
 		bad("Poll %v: want at least %v", c.Poll, minPoll)
@@ -92,6 +92,9 @@ func (c RelayConfig) validate() error {
 	if c.MaxDelay < c.BaseDelay {
 		bad("MaxDelay %v is less than BaseDelay %v", c.MaxDelay, c.BaseDelay)
 	}
+	if c.MaxDelay > maxLease {
+		bad("MaxDelay %v: want at most %v", c.MaxDelay, maxLease)
+	}
 	if c.Retention < 0 {
 		bad("Retention %v: want more than 0", c.Retention)
 	}
@@ -101,6 +104,10 @@ func (c RelayConfig) validate() error {
 const (
 	// maxBatch keeps the lists of ids that go to the database short.
 	maxBatch = 10_000
+	// maxLease is the longest that a relay keeps a row to itself, or waiting. Later
+	// times in the table are somebody else's, and are ignored: see free in
+	// sql_relay.go and the function outbox_claim.
+	maxLease = time.Hour
 	// minPoll is also how soon a relay that was woken looks again: the
 	// transaction which is to commit the rows may be open still.
 	minPoll = 5 * time.Millisecond

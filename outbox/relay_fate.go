@@ -45,20 +45,32 @@ func decide(err error, attempts int, age time.Duration, cfg RelayConfig, random 
 
 func scale(d time.Duration, by float64) time.Duration { return time.Duration(by * float64(d)) }
 
-// classOf names the fault of a row; "" when the row cannot be blamed: nobody
-// was there to take it, or not yet, or not from this user.
+// classOf names the fault of a row; "" when the row cannot be blamed: nobody was
+// there to take it, or not yet, or not from this user. What is not known to be an
+// outage is the row's fault: a row that is tried for ever holds its key for ever.
 func classOf(err error) string {
 	switch {
 	case errors.Is(err, errUnreadable):
 		return "unreadable"
-	case errors.Is(err, bus.ErrInvalidName):
-		return "invalid"
+	case errors.Is(err, bus.ErrNotAdmitted):
+		return "not-admitted"
+	case errors.Is(err, errNowhere):
+		return "no-stream"
+	case errors.Is(err, errSilence):
+		return "unanswered"
+	case errors.Is(err, bus.ErrIDTaken):
+		return "id-taken"
 	case errors.Is(err, bus.ErrTooLarge):
 		return "too-large"
 	case errors.Is(err, bus.ErrRefused):
 		return "refused"
 	}
-	return ""
+	for _, outage := range []error{errUnsent, bus.ErrUnavailable, bus.ErrClosed, bus.ErrDenied, bus.ErrNoStream, bus.ErrStreamFull, bus.ErrBusy} {
+		if errors.Is(err, outage) {
+			return ""
+		}
+	}
+	return "other"
 }
 
 // tell adds a failed attempt to a row's story. One that cannot be read, because

@@ -21,7 +21,17 @@ type result struct {
 
 // sender publishes rows: those of one key one after another, in the order given,
 // each after its predecessor is stored; those of different keys at once.
-type sender struct{ bus *bus.Bus }
+type sender struct {
+	bus   *bus.Bus
+	judge *judge
+}
+
+// flight is a row on its way.
+type flight struct {
+	*bus.Pending
+	row  *row
+	sent time.Time
+}
 
 // send tells the result of every row, in any order and from several goroutines,
 // and returns after the last. Nothing is sent any more when sending has ended;
@@ -55,29 +65,37 @@ func chains(rows []row) map[string][]*row {
 	return byKey
 }
 
-// scatter publishes rows of different keys at once.
+// scatter publishes rows of different keys at once. Those that nobody has answered
+// are told last: the answers of others say whose fault it is.
 func (s sender) scatter(sending, waiting context.Context, rows []*row, tell func(result)) {
-	flights := make([]*bus.Pending, len(rows))
-	for i, r := range rows {
-		var err error
-		if flights[i], err = s.start(sending, r); err != nil {
+	flights := make([]flight, 0, len(rows))
+	for _, r := range rows {
+		f, err := s.start(sending, r)
+		if err != nil {
 			tell(result{r, err})
+			continue
+		}
+		flights = append(flights, f)
+	}
+	var silent []flight
+	for _, f := range flights {
+		if err := s.wait(waiting, f); unanswered(err) {
+			silent = append(silent, f)
+		} else {
+			tell(result{f.row, err})
 		}
 	}
-	for i, r := range rows {
-		if p := flights[i]; p != nil {
-			_, err := p.Wait(waiting)
-			tell(result{r, err})
-		}
+	for _, f := range silent {
+		tell(result{f.row, s.wait(waiting, f)})
 	}
 }
 
 // follow publishes rows one after another.
 func (s sender) follow(sending, waiting context.Context, chain []*row, tell func(result)) {
 	for i, r := range chain {
-		p, err := s.start(sending, r)
+		f, err := s.start(sending, r)
 		if err == nil {
-			_, err = p.Wait(waiting) // nil when a stream has stored it, now or before
+			err = s.wait(waiting, f)
 		}
 		tell(result{r, err})
 		if err != nil {
@@ -89,14 +107,22 @@ func (s sender) follow(sending, waiting context.Context, chain []*row, tell func
 	}
 }
 
-func (s sender) start(sending context.Context, r *row) (*bus.Pending, error) {
-	m, err := r.message()
+func (s sender) start(sending context.Context, r *row) (flight, error) {
+	m, err := r.admitted(s.bus.Names())
 	if err != nil {
-		return nil, err
+		return flight{}, err
 	}
 	// A process that was stopped looks at the clock before its timers do.
-	if end, ok := sending.Deadline(); sending.Err() != nil || ok && !time.Now().Before(end) {
-		return nil, errUnsent
+	now := time.Now()
+	if end, ok := sending.Deadline(); sending.Err() != nil || ok && !now.Before(end) {
+		return flight{}, errUnsent
 	}
-	return s.bus.Send(sending, m)
+	p, err := s.bus.SendExact(sending, m)
+	return flight{p, r, now}, err
+}
+
+// wait returns nil when a stream has stored the row, now or before.
+func (s sender) wait(waiting context.Context, f flight) error {
+	_, err := f.Wait(waiting)
+	return s.judge.blame(waiting, f, err)
 }

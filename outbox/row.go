@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 
+	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/internal/text"
 )
 
@@ -37,6 +39,7 @@ type row struct {
 	attempts  int
 	story     string // JSON list of bus.Attempt
 	age       time.Duration
+	consumer  bus.Consumer // whose step has written it, "" for anybody else
 }
 
 // errUnreadable is why a row that somebody else has written cannot be published.
@@ -71,21 +74,38 @@ func newRow(m *nats.Msg) (row, error) {
 	return r, nil
 }
 
+// admitted is the message of a row that may be published. The table does not
+// tell who has written a row, but for those of a consumer's step, so all are held
+// to what an event may be; and only steps set timers. Errors match errUnreadable
+// or [bus.ErrNotAdmitted].
+func (r row) admitted(names bus.Names) (*nats.Msg, error) {
+	m, err := r.message()
+	switch {
+	case err != nil:
+		return nil, err
+	case r.consumer != "" && strings.HasPrefix(r.subject, names.Root("timer.")):
+		err = names.AdmitTimer(r.consumer, m)
+	default:
+		err = names.AdmitEvent(m)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
 // message is the inverse of newRow. The error, which matches errUnreadable, says
 // what is wrong with a row that somebody else has written: it is found here,
 // because client and server would end the connection, or leave headers out.
 func (r row) message() (*nats.Msg, error) {
-	if r.messageID == "" {
-		return nil, fmt.Errorf("%w: column message_id is empty", errUnreadable)
-	}
-	if err := checkSubject(r.subject); err != nil {
-		return nil, fmt.Errorf("%w: column subject: %w", errUnreadable, err)
-	}
 	headers, err := parseHeaders(r.headers)
 	if err != nil {
 		return nil, fmt.Errorf("%w: column headers: %w", errUnreadable, err)
 	}
 	headers[nats.MsgIdHdr] = []string{r.messageID}
+	if err := checkHeaders(headers); err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
+	}
 	return &nats.Msg{Subject: r.subject, Header: headers, Data: r.data}, nil
 }
 
@@ -101,7 +121,7 @@ func parseHeaders(object string) (nats.Header, error) {
 			headers[name] = v
 		}
 	}
-	return headers, checkHeaders(headers)
+	return headers, nil
 }
 
 // parseFlat reads an object of plain strings, as almost all are: what decodes any
@@ -151,28 +171,6 @@ func notHeader(c rune) bool {
 	return c <= ' ' || c > '~' || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", c)
 }
 
-// maxSubject is well within the server's line limit of 4,096 bytes.
-const maxSubject = 2048
-
-// checkSubject wants a subject that a stream can store. Those of the server's own
-// interfaces are none: a row is a message, not a command.
-func checkSubject(s string) error {
-	switch {
-	case len(s) > maxSubject:
-		return fmt.Errorf("longer than %d bytes", maxSubject)
-	case strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c == 0x7f }):
-		return errors.New("it has blanks or control characters")
-	case strings.HasPrefix(s, "$JS.") || strings.HasPrefix(s, "$SYS."):
-		return errors.New("it is an interface of the server")
-	}
-	for token := range strings.SplitSeq(s, ".") {
-		if token == "" || token == "*" || token == ">" {
-			return errors.New("it has empty tokens or wildcards")
-		}
-	}
-	return nil
-}
-
 // values are a header's: a string, or a list of strings if there are several.
 type values []string
 
@@ -184,15 +182,18 @@ func (v values) MarshalJSON() ([]byte, error) {
 }
 
 func (v *values) UnmarshalJSON(data []byte) error {
-	var one string
-	if err := json.Unmarshal(data, &one); err == nil {
-		*v = values{one}
+	var one *string // nil for null, which is no value
+	if err := json.Unmarshal(data, &one); err == nil && one != nil {
+		*v = values{*one}
 		return nil
 	}
-	var many []string
-	if err := json.Unmarshal(data, &many); err != nil {
-		return fmt.Errorf("a value is neither a string nor a list of strings: %w", err)
+	var many []*string
+	if err := json.Unmarshal(data, &many); err != nil || len(many) == 0 || slices.Contains(many, nil) {
+		return errors.New("a value is neither a string nor a list of strings")
 	}
-	*v = many
+	*v = make(values, len(many))
+	for i, one := range many {
+		(*v)[i] = *one
+	}
 	return nil
 }

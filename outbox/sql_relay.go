@@ -45,9 +45,10 @@ func relayStatementsOf(d Dialect, prefix string) relayStatements {
 	}
 	switch d {
 	case SQLite:
-		const free = `o.status IN ('PENDING', 'PROCESSING') AND (o.due_at IS NULL OR o.due_at <= {now}) AND NOT EXISTS (
+		// No relay sets a time of more than maxLease: who did would hold the key for ever.
+		const free = `o.status IN ('PENDING', 'PROCESSING') AND (o.due_at IS NULL OR o.due_at NOT BETWEEN {now} + 1 AND {now} + 3600000) AND NOT EXISTS (
 				SELECT 1 FROM {outbox} AS h
-				WHERE h.key = o.key AND h.id < o.id AND h.due_at IS NOT NULL AND h.due_at > {now}
+				WHERE h.key = o.key AND h.id < o.id AND h.due_at IS NOT NULL AND h.due_at BETWEEN {now} + 1 AND {now} + 3600000
 			)`
 		// SQLite's now is another one for each row that it returns. A row that falls
 		// due meanwhile would not be seen, and no longer hold back those behind it.
@@ -55,9 +56,9 @@ func relayStatementsOf(d Dialect, prefix string) relayStatements {
 		// Which rows are free is asked of the table as it was before the statement.
 		s.claim = `UPDATE {outbox} SET status = 'PROCESSING', owner = $2, due_at = {now} + {ms $3}
 			WHERE id IN (SELECT o.id FROM {outbox} AS o WHERE o.id {in $1} AND ` + free + `)`
-		s.fetch = `SELECT id, message_id, subject, key, headers, data, CAST(attempts AS INTEGER), story, {age} FROM {outbox}
+		s.fetch = `SELECT id, message_id, subject, key, headers, data, CAST(attempts AS INTEGER), story, {age}, coalesce(consumer, '') FROM {outbox}
 			WHERE id {in $1} AND owner = $2 ORDER BY id`
-		s.give = `UPDATE {outbox} AS o SET status = given.status, owner = NULL, attempts = o.attempts + given.attempts,
+		s.give = `UPDATE {outbox} AS o SET status = given.status, owner = NULL, attempts = min(CAST(o.attempts AS INTEGER), 1000000) + given.attempts,
 				due_at = CASE WHEN given.delay IS NOT NULL THEN {now} + given.delay END, story = coalesce(given.story, o.story)
 			FROM (
 				SELECT value ->> 'id' AS id, value ->> 'status' AS status, value ->> 'attempts' AS attempts,
@@ -66,8 +67,8 @@ func relayStatementsOf(d Dialect, prefix string) relayStatements {
 			) AS given
 			WHERE o.id = given.id AND coalesce(o.owner, '') = $2 AND o.status NOT IN ('PUBLISHED', 'DEAD_LETTER')`
 	case Postgres:
-		s.claim = `SELECT id, message_id, subject, key, headers, data, attempts, story, {age} FROM {outbox}_claim($1, $2, {ms $3})`
-		s.give = `UPDATE {outbox} AS o SET status = given.status, owner = NULL, attempts = o.attempts + given.attempts,
+		s.claim = `SELECT id, message_id, subject, key, headers, data, attempts, story, {age}, coalesce(consumer, '') FROM {outbox}_claim($1, $2, {ms $3})`
+		s.give = `UPDATE {outbox} AS o SET status = given.status, owner = NULL, attempts = least(o.attempts, 1000000) + given.attempts,
 				due_at = {now} + given.delay * interval '1 ms', story = coalesce(given.story, o.story)
 			FROM json_to_recordset(CAST($1 AS json)) AS given (id bigint, status text, attempts integer, delay bigint, story text)
 			WHERE o.id = given.id AND coalesce(o.owner, '') = $2 AND o.status NOT IN ('PUBLISHED', 'DEAD_LETTER')`

@@ -49,6 +49,12 @@ func Run(t *testing.T, f Factory) {
 		"a relay that ends gives back what it holds":    {place{}, ends},
 		"rows that fall due while a relay looks":        {place{}, fallingDue},
 		"rows larger than a batch has memory for":       {place{}, largeRows},
+		"rows that command the server":                  {place{}, commands},
+		"timers are rows of steps":                      {place{}, timersOfSteps},
+		"a subject without a stream":                    {place{}, nowhere(false)},
+		"a subject that somebody hears but no stream":   {place{bus: bus.Config{PublishTimeout: publishTimeout}}, nowhere(true)},
+		"a message id that the stream knows":            {place{}, takenIDs},
+		"times that no relay sets":                      {place{}, absurdTimes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,15 +1,11 @@
 package postgres_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
@@ -54,9 +50,11 @@ func TestFeedRelayPublishesTheBacklogFirst(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
 	const backlog, more, keys = 1200, 60, 3
-	execute(t, r.outbox.DB(), `INSERT INTO `+table(r.outbox)+` (message_id, subject, key, data)
-		SELECT n, $1, n % $2::int, convert_to(n::text, 'UTF8') FROM generate_series(0, $3::int - 1) n`,
-		r.bus.Names().EventSubject("order.placed.v1", "k"), keys, backlog)
+	var events []bus.Event
+	for n := range backlog {
+		events = append(events, r.event(fmt.Sprint(n%keys), fmt.Sprint(n)))
+	}
+	r.insert("", events...)
 	r.relay(outbox.RelayConfig{Poll: never})
 	for i := range more {
 		if i == more/2 {
@@ -88,7 +86,8 @@ func TestFeedRelayParksWhatCannotBePublished(t *testing.T) {
 	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
 	r.relay(outbox.RelayConfig{Poll: 50 * time.Millisecond, MaxAttempts: 3, BaseDelay: 200 * time.Millisecond})
 	r.attached()
-	r.insert("not a subject", "a", "bad")
+	bad := r.event("a", "bad")
+	r.insert("not a subject", bad)
 	for i := range 3 {
 		r.add("a", fmt.Sprint("follower ", i))
 	}
@@ -99,7 +98,7 @@ func TestFeedRelayParksWhatCannotBePublished(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.MessageID != "bad" || len(p.Attempts) != 3 || p.Reason() != bus.ReasonExhausted {
+		if p.MessageID != string(bus.EventKeyOf(bad)) || len(p.Attempts) != 3 || p.Reason() != bus.ReasonExhausted {
 			t.Errorf("parked is %+v", p)
 		}
 		execute(t, r.outbox.DB(), `UPDATE `+table(r.outbox)+` SET subject = $1 WHERE id = $2`, r.bus.Names().EventSubject("order.placed.v1", "a"), p.ID)
@@ -110,36 +109,45 @@ func TestFeedRelayParksWhatCannotBePublished(t *testing.T) {
 	r.expect("other", "follower 0", "follower 1", "follower 2", "bad")
 }
 
-// A row that no stream takes holds back its key, not the feed; it spends no attempt.
-func TestFeedRelayWaitsForAStream(t *testing.T) {
+// While there is no event stream rows wait and spend no attempt.
+func TestFeedRelayWaitsForTheStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
-	relay, _ := r.relay(outbox.RelayConfig{Poll: 50 * time.Millisecond, MaxDelay: time.Second})
+	relay, _ := r.relay(outbox.RelayConfig{Poll: 50 * time.Millisecond, MaxDelay: time.Second, MaxAttempts: 1})
 	r.attached()
-	missing := r.bus.Names().Prefix + ".nowhere"
-	r.insert(missing, "a", "early")
-	for i := range 5 {
+	must(t, r.bus.JetStream().DeleteStream(t.Context(), r.bus.Names().EventsStream()))
+	for i := range 3 {
 		r.add("a", fmt.Sprint("a", i))
 	}
-	r.add("b", "b0")
-	r.expect("b0")
 	bustest.Eventually(t, within, func() bool { return errors.Is(relay.Health(), bus.ErrNoStream) })
-	r.add("a", "a5")
-	r.add("b", "b1")
-	r.expect("b0", "b1")
-	if _, err := r.bus.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: r.bus.Names().Prefix + "-nowhere", Subjects: []string{missing}}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.bus.JetStream().DeleteStream(context.WithoutCancel(t.Context()), r.bus.Names().Prefix+"-nowhere"); err != nil {
-			t.Error(err)
-		}
-	})
-	r.statuses("PUBLISHED 9")
-	r.expect("b0", "b1", "a0", "a1", "a2", "a3", "a4", "a5")
+	bustest.Provision(t, r.bus, bus.TopologyConfig{})
+	r.statuses("PUBLISHED 3")
+	r.expect("a0", "a1", "a2")
 	if n := scan(t, r.outbox, `SELECT sum(attempts) FROM `+table(r.outbox)); n != "0" {
 		t.Errorf("%s attempts were spent", n)
 	}
+}
+
+// A row that no stream takes holds back its key, not the feed; while others have
+// a stream it spends its attempts and is parked, and nobody is unhealthy.
+func TestFeedRelayParksWhatNoStreamStores(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
+	stream, err := r.bus.JetStream().Stream(t.Context(), r.bus.Names().EventsStream())
+	must(t, err)
+	cfg := stream.CachedInfo().Config
+	cfg.Subjects[0] = r.bus.Names().Root("events.order.>")
+	_, err = r.bus.JetStream().UpdateStream(t.Context(), cfg)
+	must(t, err)
+	relay, _ := r.relay(outbox.RelayConfig{Poll: 50 * time.Millisecond, MaxAttempts: 2, BaseDelay: 50 * time.Millisecond})
+	r.attached()
+	r.insert("", r.eventOf("oder.placed.v1", "a", "mistyped", []byte("{}")))
+	r.add("b", "b0")
+	r.expect("b0")
+	r.add("a", "a0")
+	r.statuses("DEAD_LETTER 1, PUBLISHED 2")
+	r.expect("b0", "a0")
+	must(t, relay.Health())
 }
 
 // A transaction that stays open somewhere on the server keeps the slot from being
@@ -308,11 +316,16 @@ func TestFeedRelayPublishesLargeTransactions(t *testing.T) {
 	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
 	r.relay(outbox.RelayConfig{})
 	r.attached()
-	subject := strings.TrimSuffix(r.bus.Names().EventSubject("order.placed.v1", "k"), "k")
-	execute(t, r.outbox.DB(), `INSERT INTO `+table(r.outbox)+` (message_id, subject, key)
-		SELECT n, $1 || n, n FROM generate_series(1, $2::int) n`, subject, small)
-	execute(t, r.outbox.DB(), `INSERT INTO `+table(r.outbox)+` (message_id, subject, key, data)
-		SELECT 'large ' || n, $1 || 'l', 'l', decode(repeat(md5(n::text), 18000), 'hex') FROM generate_series(1, $2::int) n`, subject, large)
+	var events []bus.Event
+	for n := range small {
+		events = append(events, r.event(fmt.Sprint(n), fmt.Sprint(n)))
+	}
+	r.insert("", events...)
+	events = nil
+	for n := range large {
+		events = append(events, r.eventOf("order.placed.v1", "l", fmt.Sprint("large ", n), fmt.Appendf(nil, "%0500000d", n)))
+	}
+	r.insert("", events...)
 	r.statuses(fmt.Sprint("PUBLISHED ", small+large))
 	if n := r.messages(); n != small+large {
 		t.Errorf("%d messages, want %d", n, small+large)

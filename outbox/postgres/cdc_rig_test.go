@@ -1,8 +1,10 @@
 package postgres_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -328,18 +330,44 @@ func (r *rig) addTo(tx *sql.Tx, key, id string) {
 
 func (r *rig) event(key, id string) bus.Event {
 	r.Helper()
-	e, err := r.outbox.Seal(bus.Draft{Type: "order.placed.v1", Key: bus.Key(key), ID: id, ContentType: bus.ContentTypeJSON, Data: fmt.Appendf(nil, "%q", id)})
+	return r.eventOf("order.placed.v1", key, id, fmt.Appendf(nil, "%q", id))
+}
+
+func (r *rig) eventOf(t bus.Type, key, id string, data []byte) bus.Event {
+	r.Helper()
+	e, err := r.outbox.Seal(bus.Draft{Type: t, Key: bus.Key(key), ID: id, ContentType: bus.ContentTypeJSON, Data: data})
 	if err != nil {
 		r.Fatal(err)
 	}
 	return e
 }
 
-// insert commits a row as a program in another language would.
-func (r *rig) insert(subject, key, id string) {
+// insert commits rows of events in one statement, as a program in another
+// language would; of one of them on another subject, if there is one.
+func (r *rig) insert(subject string, events ...bus.Event) {
 	r.Helper()
-	execute(r, r.outbox.DB(), `INSERT INTO `+table(r.outbox)+` (message_id, subject, key, data) VALUES ($1, $2, $3, convert_to($4, 'UTF8'))`,
-		id, subject, key, `"`+id+`"`)
+	var ids, subjects, keys, headers []string
+	var data [][]byte
+	for _, e := range events {
+		m, err := r.bus.Message(e)
+		if err != nil {
+			r.Fatal(err)
+		}
+		flat := map[string]string{}
+		for name, v := range m.Header {
+			if name != nats.MsgIdHdr {
+				flat[name] = v[0]
+			}
+		}
+		text, err := json.Marshal(flat)
+		if err != nil {
+			r.Fatal(err)
+		}
+		ids, subjects, keys = append(ids, m.Header.Get(nats.MsgIdHdr)), append(subjects, cmp.Or(subject, m.Subject)), append(keys, bus.EscapeKey(bus.PartitionKey(e)))
+		headers, data = append(headers, string(text)), append(data, m.Data)
+	}
+	execute(r, r.outbox.DB(), `INSERT INTO `+table(r.outbox)+` (message_id, subject, key, headers, data)
+		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[])`, ids, subjects, keys, headers, data)
 }
 
 // stored are the data of the messages of the event stream, in its order.

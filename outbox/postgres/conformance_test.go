@@ -125,6 +125,34 @@ func TestClaimPassesOverRowsBehindALockedOne(t *testing.T) {
 	c.want("when it is due", 1, 3, 5)
 }
 
+// A relay that reads a feed settles the first row of a key, which has no time
+// yet, at the moment of another relay's claim.
+func TestClaimPassesOverRowsBehindALockedOneWithoutATime(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		statement string
+		then      []int64
+	}{
+		"given back": {"UPDATE outbox SET due_at = clock_timestamp() + interval '1 h' WHERE id = 1", nil},
+		"leased":     {"UPDATE outbox SET status = 'PROCESSING', owner = 'feed', due_at = clock_timestamp() + interval '1 h' WHERE id = 1", nil},
+		"yielded":    {"UPDATE outbox SET due_at = clock_timestamp() WHERE id = 1", []int64{1, 3, 5}},
+		"published":  {"UPDATE outbox SET status = 'PUBLISHED', published_at = clock_timestamp() WHERE id = 1", []int64{3, 5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newClaims(t, 3, "a", "b") // a has rows 1, 3, 5
+			settling, err := c.db.BeginTx(t.Context(), nil)
+			must(t, err)
+			defer settling.Rollback() //nolint:errcheck // after a commit it does nothing
+			_, err = settling.ExecContext(t.Context(), tt.statement)
+			must(t, err)
+			c.want("during", 2, 4, 6)
+			must(t, settling.Commit())
+			c.want("then", tt.then...)
+		})
+	}
+}
+
 // Rows of a key are never with two relays at once.
 func TestClaimsAtOnceShareNoKey(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
@@ -37,15 +39,19 @@ func TestPermissions_documented(t *testing.T) {
 	must(t, o.Migrate(t.Context()))
 	// Roles belong to the server, which tests share.
 	suffix := strings.ToLower(b.Names().Prefix)
-	adder, relay := role(t, owner, "adder"+suffix), role(t, owner, "relay"+suffix)
-	grants = strings.NewReplacer("TO adder", "TO "+adder, "TO relay", "TO "+relay).Replace(grants)
+	roles, renamed := map[string]string{}, []string{}
+	for _, name := range []string{"adder", "relay", "service", "reader"} {
+		roles[name] = role(t, owner, name+suffix)
+		renamed = append(renamed, "TO "+name, "TO "+roles[name])
+	}
+	grants = strings.NewReplacer(renamed...).Replace(grants)
 	_, err = owner.ExecContext(t.Context(), grants)
 	must(t, err)
 
 	as := func(role string) *outbox.Outbox {
 		u, err := url.Parse(target)
 		must(t, err)
-		u.User = url.User(role)
+		u.User = url.User(roles[role])
 		db, err := postgres.Open(u.String())
 		must(t, err)
 		t.Cleanup(func() { must(t, db.Close()) })
@@ -53,16 +59,42 @@ func TestPermissions_documented(t *testing.T) {
 		must(t, err)
 		return o
 	}
-	adding := as(adder)
+	adding := as("adder")
 	tx, err := adding.DB().BeginTx(t.Context(), nil)
 	must(t, err)
 	must(t, adding.Add(t.Context(), tx, seal(t, adding, "a"), seal(t, adding, "b")))
 	must(t, tx.Commit())
-	if _, err := adding.DB().ExecContext(t.Context(), "DELETE FROM outbox"); err == nil {
-		t.Error("who adds may delete")
+	step := func(o *outbox.Outbox) error {
+		m, err := b.Message(seal(t, o, "c"))
+		must(t, err)
+		commit, leave := o.Inbox().Admit("invoices", "some-event")
+		defer leave()
+		_, err = commit(t.Context(), 0, []byte("{}"), time.Hour, []*nats.Msg{m})
+		return err
+	}
+	serving, reading, relaying := as("service"), as("reader"), as("relay")
+	must(t, step(serving))
+	if err := step(adding); err == nil {
+		t.Error("who adds may do a consumer's steps")
+	}
+	for what, statement := range map[string]string{
+		"delete":             "DELETE FROM outbox",
+		"set times":          "INSERT INTO outbox (message_id, subject, key, due_at) VALUES ('x', 'x', 'x', now() + interval '1 y')",
+		"say it is a step's": "INSERT INTO outbox (message_id, subject, key, consumer) VALUES ('x', 'x', 'x', 'order')",
+		"choose an id":       "INSERT INTO outbox (id, message_id, subject, key) VALUES (1, 'x', 'x', 'x')",
+		"mark":               "UPDATE outbox SET status = 'PUBLISHED'",
+		"look":               "SELECT data FROM outbox",
+	} {
+		for who, o := range map[string]*outbox.Outbox{"adder": adding, "reader": reading} {
+			if _, err := o.DB().ExecContext(t.Context(), statement); err == nil && (who != "reader" || what != "look") {
+				t.Errorf("%s may %s", who, what)
+			}
+		}
+	}
+	if _, err := relaying.DB().ExecContext(t.Context(), "UPDATE outbox SET subject = 'x'"); err == nil {
+		t.Error("the relay may change what is published")
 	}
 
-	relaying := as(relay)
 	must(t, relaying.Migrate(t.Context()))
 	r, err := outbox.NewRelay(relaying, b, outbox.RelayConfig{})
 	must(t, err)
@@ -72,12 +104,25 @@ func TestPermissions_documented(t *testing.T) {
 	bustest.Eventually(t, time.Minute, func() bool {
 		var n int
 		err := owner.QueryRowContext(t.Context(), "SELECT count(*) FROM outbox WHERE status = 'PUBLISHED'").Scan(&n)
-		return err == nil && n == 2
+		return err == nil && n == 3
 	})
 	stop()
 	must(t, <-done)
-	_, err = relaying.Stats(t.Context())
+	_, err = owner.ExecContext(t.Context(), "UPDATE outbox SET status = 'DEAD_LETTER', published_at = NULL")
 	must(t, err)
+	_, err = reading.Stats(t.Context())
+	must(t, err)
+	var ids []int64
+	for p, err := range reading.Parked(t.Context(), outbox.ParkedFilter{}) {
+		must(t, err)
+		ids = append(ids, p.ID)
+	}
+	if n, err := relaying.Redrive(t.Context(), ids[0]); err != nil || n != 1 {
+		t.Errorf("Redrive: %d, %v", n, err)
+	}
+	if n, err := relaying.Discard(t.Context(), ids[1:]...); err != nil || n != 2 {
+		t.Errorf("Discard: %d, %v", n, err)
+	}
 }
 
 // role makes a role that may log in and has no rights of its own.
