@@ -45,6 +45,7 @@ func (c Config) validate() error {
 
 // Service keeps the stock.
 type Service struct {
+	bus      *bus.Bus
 	initial  map[string]int64
 	ledger   *dedup.Stream
 	store    store
@@ -67,7 +68,7 @@ func New(b *bus.Bus, cfg Config) (*Service, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("inventory: %w", err)
 	}
-	s := &Service{initial: cfg.Stock, log: cfg.Logger, registry: consumer.NewRegistry(), metrics: prometheus.NewRegistry()}
+	s := &Service{bus: b, initial: cfg.Stock, log: cfg.Logger, registry: consumer.NewRegistry(), metrics: prometheus.NewRegistry()}
 	consumer.Handle(s.registry, events.PaymentCaptured, s.captured)
 	consumer.Handle(s.registry, events.OrderConfirmed, s.confirmed)
 	consumer.Handle(s.registry, events.OrderCancelRequested, s.cancelRequested)
@@ -93,11 +94,15 @@ func (s *Service) Registry() *consumer.Registry { return s.registry }
 // Stats returns the consumer's counts.
 func (s *Service) Stats() consumer.Stats { return s.consumer.Stats() }
 
-// Run seeds the stock and consumes until ctx ends. It returns an error matching
-// [bus.ErrNoStream] or [bus.ErrUnavailable] when the stock cannot be written,
-// and the errors of [consumer.Consumer.Run]. It can be called once.
+// Run seeds the stock, for which it waits as long as the bus does, and consumes
+// until ctx ends. It returns an error matching [bus.ErrNoStream] or
+// [bus.ErrUnavailable] when the stock cannot be written, and the errors of [consumer.Consumer.Run]. It can be called once.
 func (s *Service) Run(ctx context.Context) error {
-	if err := s.store.seed(ctx, s.initial); err != nil {
+	err := s.bus.Await(ctx, func(ctx context.Context) error { return s.store.seed(ctx, s.initial) })
+	switch {
+	case ctx.Err() != nil:
+		return nil // stopped before it began
+	case err != nil:
 		return err
 	}
 	s.seeded.Store(true)

@@ -141,7 +141,10 @@ func (s *Service) SetPoison(on bool) { s.poison.Store(on) }
 func (s *Service) Run(ctx context.Context) error {
 	defer s.gateway.http.CloseIdleConnections()
 	bucket, err := bus.OpenBucket[Record](ctx, s.bus, Bucket)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return nil // stopped before it began
+	case err != nil:
 		return fmt.Errorf("payment: %w", err)
 	}
 	s.use(bucket)

@@ -1,0 +1,60 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/farandole/farandole/bustest"
+)
+
+// TestServicesStartWhileTheClusterForms starts services before the servers, which
+// then come up one after another: nothing is there yet, and later everything is
+// but its leaders. No process ends meanwhile. With FARANDOLE_LONG=1 there are 16
+// services, and the cluster goes and comes four times more.
+func TestServicesStartWhileTheClusterForms(t *testing.T) {
+	t.Parallel()
+	services, rounds := 4, 2
+	if long() {
+		services, rounds = 16, 6
+	}
+	f := newFleet(t, "")
+	servers := bustest.StartCluster(t, 3)
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, s.URL())
+	}
+	flags := []string{"--server", strings.Join(urls, ","), "--replicas", "3", "--wait", "2m", "--log-level", "info"}
+	for round := range rounds {
+		together(servers, func(s *bustest.TestServer) { s.Stop(t) })
+		for i := range services {
+			if name := fmt.Sprintf("%d-%d", round, i); i%2 == 0 {
+				f.add("payment-"+name, "payment", append(flags, "--gateway-url", "http://127.0.0.1:1")...)
+			} else {
+				f.add("inventory-"+name, "inventory", flags...)
+			}
+		}
+		together(servers, func(s *bustest.TestServer) { s.Restart(t) })
+		f.ready()
+		if n := f.falls(); n > 0 {
+			t.Fatalf("%d services ended at their start", n)
+		}
+		for _, m := range f.members {
+			m.kill()
+			if err := m.stderr.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		f.members = nil
+	}
+}
+
+// together does something with all servers at once.
+func together(servers []*bustest.TestServer, do func(*bustest.TestServer)) {
+	var all sync.WaitGroup
+	for _, s := range servers {
+		all.Go(func() { do(s) })
+	}
+	all.Wait()
+}
