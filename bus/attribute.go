@@ -150,6 +150,18 @@ func isExtensionName(name string) bool {
 	return true
 }
 
+// extensionFault says why text is not a value of the extension called name, or
+// "" if it is one.
+func extensionFault(name, text string) string {
+	if fault := textFault(text); fault != "" || name != ExtExpiry {
+		return fault
+	}
+	if _, ok := parseTime(text); !ok {
+		return notATime
+	}
+	return ""
+}
+
 const extensionNameRule = "the name of an extension is [a-z0-9]+ and not one of the specification's"
 
 // formatAttribute returns the canonical string form of an attribute value, and
@@ -184,6 +196,8 @@ func formatTime(t time.Time) string {
 	}
 	return t.Format(time.RFC3339Nano)
 }
+
+const notATime = "not an RFC 3339 time"
 
 // parseTime reads RFC 3339, 't' and 'z' in either case. What is finer than a
 // nanosecond is cut, and a leap second (:60) is refused: time.Time has none.

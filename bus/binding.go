@@ -181,7 +181,7 @@ func (b *builder) setText(name, text string) {
 		b.values.put(i, text)
 		return
 	}
-	if fault := textFault(text); fault != "" {
+	if fault := extensionFault(name, text); fault != "" {
 		b.wrong.add(name, "%s: %s", fault, quote(text))
 		return
 	}

@@ -20,6 +20,9 @@ const (
 	ExtCausation = "causationid"
 	// ExtKey is what the event is about; it defaults to the correlation.
 	ExtKey = "partitionkey"
+	// ExtExpiry is when the event loses its meaning, a time like the attribute
+	// time ([Expiry]).
+	ExtExpiry = "expirytime"
 	// ExtTraceparent and ExtTracestate are the distributed-tracing extension.
 	ExtTraceparent = "traceparent"
 	ExtTracestate  = "tracestate"
@@ -197,6 +200,11 @@ func Extension(e Event, name string) string {
 	}
 	text, _ := formatAttribute(ctx.Extensions[name])
 	return text
+}
+
+// Expiry returns the event's expirytime; ok is false if it has none.
+func Expiry(e Event) (at time.Time, ok bool) {
+	return parseTime(Extension(e, ExtExpiry))
 }
 
 // newID returns a random, time-ordered event id.

@@ -184,3 +184,23 @@ func TestExtensionIsInCanonicalForm(t *testing.T) {
 		t.Errorf("Extension of nothing = %q", got)
 	}
 }
+
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	seal := func(at string) (bus.Event, error) {
+		d := bus.Draft{Type: "order.placed.v1", Key: "k", Extensions: map[string]string{bus.ExtExpiry: at}}
+		return d.Seal(bus.Identity{ID: "a", Source: "/s"})
+	}
+	e, err := seal("2026-01-02t03:04:05.5+01:00")
+	if at, ok := bus.Expiry(e); err != nil || !ok || !at.Equal(time.Date(2026, 1, 2, 2, 4, 5, 5e8, time.UTC)) {
+		t.Errorf("%v, %t, %v", at, ok, err)
+	}
+	for _, illegal := range []string{"2026-01-02 03:04:05Z", "2026-01-02T03:04:05", "tomorrow", ""} {
+		if _, err := seal(illegal); !errors.Is(err, bus.ErrInvalidEvent) || !strings.Contains(err.Error(), bus.ExtExpiry) {
+			t.Errorf("%q: %v, want ErrInvalidEvent that names the attribute", illegal, err)
+		}
+	}
+	if at, ok := bus.Expiry(with("")); ok {
+		t.Errorf("an event without it expires at %v", at)
+	}
+}

@@ -137,7 +137,7 @@ func (b *builder) readMember(name string, raw []byte) {
 			return
 		}
 		b.setText(name, text)
-	case attributeIndex(name) >= 0:
+	case attributeIndex(name) >= 0, name == ExtExpiry:
 		b.wrong.add(name, "want a string, have %s", quote(string(raw)))
 	case c == 't' || c == 'f':
 		b.setExtension(name, c == 't')

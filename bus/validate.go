@@ -135,7 +135,7 @@ func inspect(e Event) (*event.EventContextV1, values, error) {
 			wrong.add("extension "+quote(name), extensionNameRule)
 		} else if text, ok := formatAttribute(x); !ok {
 			wrong.add(name, "%T is not a CloudEvents type", x)
-		} else if fault := textFault(text); fault != "" {
+		} else if fault := extensionFault(name, text); fault != "" {
 			wrong.add(name, "%s: %s", fault, quote(text))
 		}
 	}
@@ -178,7 +178,7 @@ func (p *parsed) parse(i int, value string) (fault string) {
 	case attrTime:
 		t, ok := parseTime(value)
 		if !ok {
-			return "not an RFC 3339 time"
+			return notATime
 		}
 		p.time.Time = t
 	case attrContentType:

@@ -44,7 +44,7 @@ func (c *Consumer) decode(ctx context.Context, d *delivery) (bus.Event, error) {
 		return bus.Event{}, withOutcome(undecodable, err, 0)
 	}
 	d.key, d.eventType = bus.EventKeyOf(e), e.Type()
-	at, ok := expiry(e)
+	at, ok := bus.Expiry(e)
 	if !ok {
 		return e, nil
 	}
@@ -128,16 +128,6 @@ func isFinal(err error) bool {
 func wishOf(err error) (wish *outcomeError) {
 	errors.As(err, &wish)
 	return wish
-}
-
-// expiry reads the CloudEvents expirytime extension.
-func expiry(e bus.Event) (time.Time, bool) {
-	v := bus.Extension(e, "expirytime")
-	if v == "" {
-		return time.Time{}, false
-	}
-	at, err := time.Parse(time.RFC3339, v)
-	return at, err == nil
 }
 
 func hostname() string {

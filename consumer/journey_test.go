@@ -136,6 +136,11 @@ func TestOutcomes(t *testing.T) {
 			},
 			reason: bus.ReasonExpired, text: "event expired",
 		},
+		"expired, in lower case": {
+			handler: func(context.Context, int) (consumer.Step, error) { return consumer.Step{}, nil },
+			edit:    func(d *bus.Draft) { d.Extensions = map[string]string{bus.ExtExpiry: "2026-01-02t03:04:05z"} },
+			reason:  bus.ReasonExpired, text: "event expired",
+		},
 		"not expired yet": {
 			handler: func(context.Context, int) (consumer.Step, error) { return consumer.Step{}, nil },
 			edit: func(d *bus.Draft) {

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
 )
@@ -61,25 +63,83 @@ func TestPublish_content_id_makes_a_repeat_a_duplicate(t *testing.T) {
 func TestTail_prints_CloudEvents_with_exact_data(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	s.publish(t, exactData)
-	s.publish(t, "{\n  \"amount\": 9007199254740993\n}")
+	pretty := "{\n  \"amount\": 9007199254740993\n}"
+	sent := []string{
+		exactData, ` {"a" : 1.0,"b":"\u20ac\/<&>"} `, pretty, "[1,\t2]\r\n", "null", "\"\u202e\u009b\u2028\"", `"\u202e\u200d"`, "not \xff JSON", "",
+	}
+	for _, data := range sent {
+		e := s.seal(t, bus.Draft{Type: "order.placed.v1", Key: "k", ContentType: bus.ContentTypeJSON, Data: []byte(data)})
+		_, err := s.Publish(t.Context(), e)
+		must(t, err)
+	}
 	s.send(t, &nats.Msg{Subject: s.Names().Root("events.order.placed.v1.x"), Data: []byte("\x1b[2J")})
 	got := s.run(t, "", "tail", "--no-follow", "--json")
 	lines := strings.Split(strings.TrimSuffix(got.out, "\n"), "\n")
-	if got.code != exitDone || len(lines) != 2 {
+	if got.code != exitDone || len(lines) != len(sent) {
 		t.Fatalf("%+v", got)
 	}
-	if !strings.Contains(lines[0], `"data":`+exactData) || !strings.Contains(lines[1], `"data":{"amount":9007199254740993}`) {
-		t.Errorf("lines %q", lines)
-	}
-	for _, line := range lines {
-		if !json.Valid([]byte(line)) {
-			t.Errorf("not JSON: %s", line)
+	for i, line := range lines {
+		var e struct {
+			Data   json.RawMessage `json:"data"`
+			Base64 []byte          `json:"data_base64"`
+		}
+		must(t, json.Unmarshal([]byte(line), &e))
+		if have := string(e.Data) + string(e.Base64); have != sent[i] {
+			t.Errorf("data %q, want %q (%s)", have, sent[i], line)
 		}
 	}
-	if !strings.Contains(got.err, "message 3") {
+	if !strings.Contains(lines[0], `"data":`+exactData) || !strings.Contains(lines[2], `"data_base64":"`+base64.StdEncoding.EncodeToString([]byte(pretty))) {
+		t.Errorf("lines %q", lines)
+	}
+	assertHarmless(t, got)
+	if !strings.Contains(got.err, "message 10") {
 		t.Errorf("the undecodable message is not mentioned: %q", got.err)
 	}
+}
+
+// TestTail_by_key_on_a_stream_that_folds: subjects do not tell the key there.
+func TestTail_by_key_on_a_stream_that_folds(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	publish := func(key bus.Key, id string) {
+		_, err := s.Publish(t.Context(), s.seal(t, bus.Draft{Type: "order.placed.v1", Key: key, ID: id}))
+		must(t, err)
+	}
+	publish("ord-1", "a")
+	stream, err := s.JetStream().Stream(t.Context(), s.Names().EventsStream())
+	must(t, err)
+	cfg := stream.CachedInfo().Config
+	cfg.SubjectTransform = &jetstream.SubjectTransformConfig{
+		Source:      s.Names().Root("events.*.*.*.*"),
+		Destination: s.Names().Root("events.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}.{{partition(1,4)}}"),
+	}
+	_, err = s.JetStream().UpdateStream(t.Context(), cfg)
+	must(t, err)
+	publish("ord-1", "b")
+	publish("ord-2", "c")
+	publish("0", "d") // the number of their partition
+	for key, want := range map[string]string{"ord-1": "ab", "ord-2": "c", "0": "d", "none": ""} {
+		for _, args := range [][]string{nil, {"--type", "order.placed.v1"}} {
+			if ids := s.tail(t, append(args, "--key", key)...); ids != want {
+				t.Errorf("%v of key %s: %q, want %q", args, key, ids, want)
+			}
+		}
+	}
+}
+
+// tail returns the ids of the events that tail prints.
+func (s *system) tail(t *testing.T, args ...string) (ids string) {
+	t.Helper()
+	got := s.run(t, "", append([]string{"tail", "--no-follow", "--json"}, args...)...)
+	if got.code != exitDone {
+		t.Fatalf("exit %d: %s", got.code, got.err)
+	}
+	for line := range strings.Lines(got.out) {
+		var e struct{ ID string }
+		must(t, json.Unmarshal([]byte(line), &e))
+		ids += e.ID
+	}
+	return ids
 }
 
 func TestTail_filters(t *testing.T) {
@@ -109,15 +169,8 @@ func TestTail_filters(t *testing.T) {
 		{"nothing", []string{"--key", "none"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := s.run(t, "", append([]string{"tail", "--no-follow", "--json"}, tt.args...)...)
-			ids := ""
-			for line := range strings.Lines(got.out) {
-				var e struct{ ID string }
-				must(t, json.Unmarshal([]byte(line), &e))
-				ids += e.ID
-			}
-			if got.code != exitDone || ids != tt.want {
-				t.Errorf("exit %d, ids %q, want %q (%s)", got.code, ids, tt.want, got.err)
+			if ids := s.tail(t, tt.args...); ids != tt.want {
+				t.Errorf("ids %q, want %q", ids, tt.want)
 			}
 		})
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -29,14 +28,14 @@ type tailCmd struct {
 // Run prints events as they are stored, until interrupted.
 func (c *tailCmd) Run(ctx context.Context, a *app) error {
 	return a.withBus(ctx, "tail", func(b *bus.Bus) error {
-		options, err := c.options(a, b.Names())
+		options, err := c.options(ctx, a, b)
 		if err != nil {
 			return err
 		}
 		shown := 0
 		err = follow.Read(ctx, b, options, func(m follow.Message) error {
 			e, problem := m.Event()
-			if !c.wants(e, problem) {
+			if !c.wants(m.Subject, e, problem) {
 				return nil
 			}
 			if err := c.print(a, m, e, problem); err != nil {
@@ -55,7 +54,7 @@ func (c *tailCmd) Run(ctx context.Context, a *app) error {
 }
 
 // options filters at the server as far as subjects tell.
-func (c *tailCmd) options(a *app, n bus.Names) (follow.Options, error) {
+func (c *tailCmd) options(ctx context.Context, a *app, b *bus.Bus) (follow.Options, error) {
 	o := follow.Options{FromStart: c.FromStart, NoFollow: c.NoFollow}
 	if c.Since > 0 {
 		o.Since = a.now().Add(-c.Since)
@@ -63,26 +62,45 @@ func (c *tailCmd) options(a *app, n bus.Names) (follow.Options, error) {
 	if o.NoFollow && o.Since.IsZero() {
 		o.FromStart = true // else there would be nothing to show
 	}
+	n, key := b.Names(), "*"
+	if c.Key != "" && !c.folded(ctx, b) {
+		key = bus.EscapeKey(bus.Key(c.Key))
+	}
 	for _, t := range c.Type {
 		bare, err := n.TypeOf(t)
 		if err != nil {
 			return o, usageError{"tail: " + err.Error()}
 		}
-		if c.Key != "" {
-			o.Filters = append(o.Filters, n.EventSubject(bare, bus.Key(c.Key)))
-		} else {
-			o.Filters = append(o.Filters, n.TypeFilter(bare))
-		}
+		o.Filters = append(o.Filters, n.Root("events."+string(bare)+"."+key))
 	}
-	if len(c.Type) == 0 && c.Key != "" {
-		o.Filters = []string{n.Root("events.*.*.*." + bus.EscapeKey(bus.Key(c.Key)))}
+	if len(c.Type) == 0 && key != "*" {
+		o.Filters = []string{n.Root("events.*.*.*." + key)}
 	}
 	return o, nil
 }
 
+// folded reports whether the stream may have put partitions in the place of
+// keys. If it cannot be told, all events are read.
+func (c *tailCmd) folded(ctx context.Context, b *bus.Bus) bool {
+	stream, err := b.JetStream().Stream(ctx, b.Names().EventsStream())
+	return err != nil || stream.CachedInfo().Config.SubjectTransform != nil
+}
+
 // wants decides what subjects do not tell.
-func (c *tailCmd) wants(e bus.Event, problem string) bool {
-	return c.Correlation == "" || problem == "" && bus.Extension(e, bus.ExtCorrelation) == c.Correlation
+func (c *tailCmd) wants(subject string, e bus.Event, problem string) bool {
+	if c.Key == "" && c.Correlation == "" {
+		return true
+	}
+	return problem == "" && (c.Correlation == "" || bus.Extension(e, bus.ExtCorrelation) == c.Correlation) &&
+		(c.Key == "" || isAbout(subject, e, bus.Key(c.Key)))
+}
+
+// isAbout goes by the event's own key; one without stands on the subject of it.
+func isAbout(subject string, e bus.Event, key bus.Key) bool {
+	if bus.Extension(e, bus.ExtKey) == "" && strings.HasSuffix(subject, "."+bus.EscapeKey(key)) {
+		return true
+	}
+	return bus.PartitionKey(e) == key
 }
 
 func (c *tailCmd) print(a *app, m follow.Message, e bus.Event, problem string) error {
@@ -108,21 +126,14 @@ func (c *tailCmd) print(a *app, m follow.Message, e bus.Event, problem string) e
 	return err
 }
 
-// eventLine is an event in the CloudEvents JSON format on one line. JSON data
-// is embedded as it is; only line breaks between its tokens are taken out.
+// eventLine is an event in the CloudEvents JSON format on one line. Its data
+// are their very bytes, in member data as they are, or base64 where a line of
+// JSON cannot hold them: when they have line breaks, or what a terminal obeys.
 func eventLine(e bus.Event) ([]byte, error) {
+	e.DataBase64 = e.DataBase64 || bytes.ContainsFunc(e.Data(), human.Obeyed)
 	m, err := bus.EncodeStructured(e)
 	if err != nil {
 		return nil, fmt.Errorf("tail: %w", err)
 	}
-	var line bytes.Buffer
-	if bytes.ContainsAny(m.Data, "\r\n") {
-		if err := json.Compact(&line, m.Data); err != nil {
-			return nil, fmt.Errorf("tail: %w", err)
-		}
-	} else {
-		line.Write(m.Data)
-	}
-	line.WriteByte('\n')
-	return line.Bytes(), nil
+	return append(human.EscapeJSON(m.Data), '\n'), nil
 }

@@ -147,3 +147,19 @@ func TestTable_aligns_by_what_is_seen(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", plain, want)
 	}
 }
+
+func TestEscapeJSON_says_the_same(t *testing.T) {
+	t.Parallel()
+	const plain = `{"a":"é\n\u0001 \u200d"}`
+	if got := EscapeJSON([]byte(plain)); string(got) != plain {
+		t.Errorf("%s, want it unchanged", got)
+	}
+	document, err := json.Marshal("a\u202e\u009b\u007f\u2066\u00a0\u200d😀")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := EscapeJSON(document)
+	if want := `"a\u202e\u009b\u007f\u2066` + "\u00a0\u200d😀\""; string(got) != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -61,6 +61,27 @@ func isPrintable(s string) bool {
 	return true
 }
 
+// Obeyed reports whether a terminal obeys r rather than show it: control
+// characters (C0, DEL, C1) and those that reorder text.
+func Obeyed(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
+
+// EscapeJSON writes what a terminal obeys as \uXXXX in a JSON document without
+// white space between its tokens: the document says the same as before.
+func EscapeJSON(document []byte) []byte {
+	if bytes.IndexFunc(document, Obeyed) < 0 {
+		return document
+	}
+	escaped := make([]byte, 0, len(document)+16)
+	for _, r := range string(document) {
+		if Obeyed(r) {
+			escaped = fmt.Appendf(escaped, `\u%04x`, r)
+		} else {
+			escaped = utf8.AppendRune(escaped, r)
+		}
+	}
+	return escaped
+}
+
 // Cell returns s as one printable line of at most width runes, cut with an
 // ellipsis.
 func Cell(s string, width int) string {
