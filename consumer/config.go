@@ -27,13 +27,15 @@ type Config struct {
 	// which come from the event stream. Defaults to 1,024.
 	InFlight int
 	// MaxAckPending is how many deliveries the server allows to be
-	// unacknowledged over all replicas, short retries included. Defaults to 4,096.
+	// unacknowledged over all replicas, short retries included; the largest of
+	// all replicas counts. Defaults to 4,096.
 	MaxAckPending int
 	// HandlerTimeout is how long one run of a handler may take. Defaults to 10 s.
 	HandlerTimeout time.Duration
 	// Lease is how long an event stays this worker's without a heartbeat, and
-	// the server's AckWait: after a crash others take over within it. A
-	// heartbeat renews both at a third of it. Defaults to 15 s.
+	// the server's AckWait: after a crash others take over within it. Of replicas
+	// with different leases the longest is the AckWait. A heartbeat renews both at
+	// a third of it. Defaults to 15 s.
 	Lease time.Duration
 	// Grace is how long a shutdown waits for running handlers before it
 	// cancels them. Defaults to 10 s.

@@ -35,6 +35,10 @@ type Consumer struct {
 	health    *health
 	doubts    *doubts
 	metrics   *metrics
+	// durables are what is known of them, window the MaxAckPending that they have.
+	durables  durables
+	window    atomic.Int64
+	unhandled *unhandled
 	// schedules of the event stream: timers and deferred retries.
 	schedules *schedules
 	// now is the server's clock: a wrong clock of this process neither hurries
@@ -42,7 +46,8 @@ type Consumer struct {
 	now func(context.Context) (time.Time, error)
 
 	started atomic.Bool
-	stopped chan struct{}  // closed when nothing new may start
+	stopped chan struct{} // closed when nothing new may start
+	ended   atomic.Pointer[error]
 	running sync.WaitGroup // one for each worker
 	idle    chan *delivery // to the workers that wait
 	idlers  atomic.Int64   // how many of them
@@ -75,6 +80,7 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 		doubts:    &doubts{fade: max(2*cfg.Lease, minFade) + cfg.Retry.MaxDelay},
 		schedules: &schedules{bus: b, stream: b.Names().EventsStream()},
 		now:       b.Clock(b.Names().EventsStream()).Now,
+		unhandled: newUnhandled(cfg),
 	}
 	var err error
 	if c.metrics, err = newMetrics(c, cfg.Metrics); err != nil {
@@ -94,10 +100,11 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 // [ErrAbandoned] when handlers ignored their cancellation. Outages after the start
 // are not errors: Run reports them by [Consumer.Health] and resumes by itself. It
 // can be called once.
-func (c *Consumer) Run(ctx context.Context) error {
+func (c *Consumer) Run(ctx context.Context) (err error) {
 	if c.started.Swap(true) {
 		return fmt.Errorf("%w: Run called twice", ErrConfig)
 	}
+	defer func() { c.ended.Store(&err) }()
 	if err := c.begin(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped before it began
@@ -116,6 +123,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	var pullers sync.WaitGroup
 	for _, s := range c.sources() {
 		pullers.Go(func() { c.pull(ctx, work, s) })
+		pullers.Go(func() { c.tend(ctx, work, s) })
 	}
 	<-ctx.Done()
 	close(c.stopped)
@@ -206,7 +214,11 @@ func (c *Consumer) Health() error {
 	if err := c.bus.Health(); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnhealthy, err)
 	}
-	errs := []error{c.health.err(time.Now()), c.flight.err()}
+	if err := c.ended.Load(); err != nil {
+		return errors.Join(fmt.Errorf("%w: %w", ErrUnhealthy, errEnded), *err)
+	}
+	now := time.Now()
+	errs := []error{c.health.err(now), c.flight.err(), c.unhandled.err(c.cfg.Name, now)}
 	if ledger, ok := c.ledger.(interface{ Health() error }); ok {
 		if err := ledger.Health(); err != nil {
 			errs = append(errs, fmt.Errorf("%w: ledger: %w", ErrUnhealthy, err))
@@ -295,9 +307,13 @@ func (c *Consumer) finish(d *delivery, f fate) {
 // watchRetries turns the consumer unhealthy while deliveries that wait for
 // their retry use up what the server allows to be unacknowledged.
 func (c *Consumer) watchRetries() {
-	if n := c.lanes.waits(); n >= c.cfg.MaxAckPending {
-		c.health.set("retries", fmt.Errorf("%w: %d events wait for their retry, MaxAckPending is %d: nothing else is delivered until one is due",
-			errClogged, n, c.cfg.MaxAckPending))
+	window := c.window.Load()
+	if n, strays := c.lanes.waits(), c.unhandled.size(); int64(n+strays) >= window && window > 0 {
+		waits := fmt.Sprintf("%d events wait for their retry", n)
+		if strays > 0 {
+			waits += fmt.Sprintf(" and %d for a handler of their type", strays)
+		}
+		c.health.set("retries", fmt.Errorf("%w: %s, MaxAckPending is %d: nothing else is delivered until one is due", errClogged, waits, window))
 		return
 	}
 	c.health.clear("retries")

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +30,7 @@ type delivery struct {
 	// redelivered says that the event has been handed out before: this message,
 	// or the one that a redrive brings back.
 	redelivered bool
+	delivered   int // how often this message was, this time included
 	key         bus.EventKey
 	eventType   string // "" if it cannot be decoded
 
@@ -61,7 +63,9 @@ func newDelivery(c *Consumer, m *nats.Msg, s source) (*delivery, error) {
 		stored:   meta.Timestamp,
 		budget:   s.budget,
 
-		redelivered: meta.NumDelivered > 1,
+		// What a durable brings that catches up may have come by the other one.
+		redelivered: meta.NumDelivered > 1 || s.catchingUp,
+		delivered:   int(min(meta.NumDelivered, math.MaxInt32)), //nolint:gosec // bounded
 
 		beat: time.Now(),
 	}
@@ -74,7 +78,7 @@ func newDelivery(c *Consumer, m *nats.Msg, s source) (*delivery, error) {
 }
 
 // laneOf names the key within which order is kept: the key token of our own
-// subjects; elsewhere the partition key or correlation of a binary event. A
+// subjects, which end in it; elsewhere the partition key or correlation of a binary event. A
 // foreign stream has lanes of its own, because sequences of two streams say
 // nothing about order.
 func laneOf(d *delivery, own bool) string {

@@ -16,7 +16,7 @@ import (
 const acknowledging = "acknowledge"
 
 func (c *Consumer) pullSubject(s source) string {
-	return c.bus.APIPrefix() + "CONSUMER.MSG.NEXT." + s.stream + "." + string(c.cfg.Name)
+	return c.bus.APIPrefix() + "CONSUMER.MSG.NEXT." + s.stream + "." + s.durable
 }
 
 // denied takes the next denial. It returns an error when nothing can be pulled;
@@ -29,8 +29,8 @@ func (c *Consumer) denied(denials *bus.Denials, s source, inbox string) error {
 		return fmt.Errorf("consumer: %s: pull: %w", c.cfg.Name, err)
 	case subject == inbox:
 		return fmt.Errorf("consumer: %s: deliveries: %w", c.cfg.Name, err)
-	case isAck(subject, s.stream, string(c.cfg.Name)):
-		c.health.set(acknowledging, ackDenied(subject, s.stream, string(c.cfg.Name), err))
+	case isAck(subject, s.stream, s.durable):
+		c.health.set(acknowledging, ackDenied(subject, s.stream, s.durable, err))
 	}
 	return nil
 }

@@ -25,6 +25,8 @@ func grants(n bus.Names) []string {
 		"$JS.API.STREAM.NAMES",
 		"$JS.API.STREAM.INFO." + events,
 		"$JS.API.STREAM.INFO." + marks,
+		"$JS.API.CONSUMER.INFO." + events + ".payment",
+		"$JS.API.CONSUMER.INFO." + events + ".payment_catchup",
 		"$JS.API.CONSUMER.CREATE." + events + ".payment",
 		"$JS.API.CONSUMER.MSG.NEXT." + events + ".payment",
 		"$JS.API.DIRECT.GET." + marks + ".>",

@@ -22,6 +22,9 @@
 //     effect once for each consumer name, over redelivery, copies stored twice,
 //     crashes, restarts, replays and a durable that is created anew, for as
 //     long as the ledger's retention.
+//   - Replicas of different versions share one durable and lose nothing by it: a
+//     type is only ever added, starts at the stream's beginning, and waits for a
+//     replica that handles it.
 //   - A message is acknowledged only when it has taken effect, or lies in the
 //     dead letters. Nothing is dropped.
 //   - Within one process, events of one key run one after another in stream
@@ -42,5 +45,6 @@
 //     lost lease; effects outside NATS need an idempotency key.
 //   - Order across replicas of a service, and between a replayed or long
 //     deferred event and later ones: handlers check versions or states.
-//   - Anything about events older than the retention that are delivered again.
+//   - Anything about events older than the retention that are delivered again. A
+//     durable that was lost is made anew without them, handled or not.
 package consumer

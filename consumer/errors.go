@@ -40,6 +40,10 @@ var (
 	errStarved = errors.New("consumer: nothing is pulled")
 	// errClogged is reported while waiting retries fill MaxAckPending.
 	errClogged = errors.New("consumer: clogged by retries")
+	// errNoHandler is reported while events come back that no replica handles.
+	errNoHandler = errors.New("consumer: no handler")
+	// errEnded is why a consumer is unhealthy whose Run has returned.
+	errEnded = errors.New("consumer: ended")
 	// errExpired is why an event is dead-lettered whose expirytime has passed.
 	errExpired = errors.New("consumer: event expired")
 	// errStarting is why a consumer is unhealthy that has not begun to pull.

@@ -26,12 +26,29 @@ import (
 // cutting runs the process that dies at a frame of its connection.
 func (g *gap) cutting(r *consumer.Registry, wrap func(p *process, l dedup.Ledger) dedup.Ledger, sent, received wiretap.Hook) {
 	g.tb.Helper()
-	tap := wiretap.New(g.server, sent, received)
+	tap := tapOf(g.server, sent, received)
 	doomed := *g.system
 	doomed.server = tap
 	p := doomed.start(g.cfg, r, wrap)
 	<-tap.IsCut()
 	g.die(p)
+}
+
+// tapOf lets the hooks judge what comes after a consumer's preparations.
+func tapOf(server nats.InProcessConnProvider, sent, received wiretap.Hook) *wiretap.Tap {
+	var pulled atomic.Bool
+	since := func(h wiretap.Hook) wiretap.Hook {
+		return func(frame []byte) wiretap.Verdict {
+			if strings.Contains(wiretap.Subject(frame), ".CONSUMER.MSG.NEXT.") {
+				pulled.Store(true)
+			}
+			if h == nil || !pulled.Load() {
+				return wiretap.Pass
+			}
+			return h(frame)
+		}
+	}
+	return wiretap.New(server, since(sent), since(received))
 }
 
 // stores matches the frames by which a step becomes durable, apart from claims.
@@ -217,9 +234,9 @@ func TestOutage_completing(t *testing.T) {
 				w := newWhole(t, newGapOf(t, g.kind, false))
 				sent, received, _ := w.at(n, wiretap.Break)
 				r, wrap := w.registry()
-				tapped := *w.system
-				tapped.server = wiretap.New(w.server, sent, received)
-				tapped.start(w.cfg, r, wrap)
+				system := *w.system
+				system.server = tapOf(w.server, sent, received)
+				system.start(w.cfg, r, wrap)
 				bustest.Eventually(t, soon, func() bool { return w.mark(w.cfg.Name, bus.EventKeyOf(w.event)).State == "done" })
 				w.settled(w.cfg.Name)
 				w.wantParts(1)

@@ -84,6 +84,11 @@ func HandleEvent(r *Registry, t bus.Type, h func(ctx context.Context, e bus.Even
 	r.handlers[t] = h
 }
 
+func (r *Registry) handles(t bus.Type) bool {
+	_, ok := r.handlers[t]
+	return ok
+}
+
 // Types returns the registered event types in the order of registration.
 func (r *Registry) Types() []bus.Type { return append([]bus.Type(nil), r.types...) }
 

@@ -10,7 +10,7 @@ import (
 
 // Stats counts deliveries by how their journey ended, since New.
 type Stats struct {
-	Handled, Skipped, Duplicate, Busy, Retried, Parked, Released, Lost uint64
+	Handled, Skipped, Duplicate, Busy, Retried, Parked, Released, Lost, Dropped uint64
 	// InFlight is how many deliveries the process holds now.
 	InFlight int
 	// Alone is how many events here get no answer, again and again, while others do.
@@ -33,7 +33,7 @@ func newMetrics(c *Consumer, r prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	collectors := []prometheus.Collector{
-		m.duration,
+		m.duration, c.unhandled,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "farandole_in_flight", Help: "Deliveries this process holds.", ConstLabels: labels,
 		}, func() float64 { return float64(c.flight.size()) }),
@@ -72,7 +72,7 @@ func (c *Consumer) Stats() Stats {
 	n := func(o Outcome) uint64 { return c.metrics.counts[o].Load() }
 	return Stats{
 		Handled: n(Handled), Skipped: n(Skipped), Duplicate: n(Duplicate), Busy: n(Busy),
-		Retried: n(Retried), Parked: n(ParkedNow), Released: n(Released), Lost: n(Lost),
+		Retried: n(Retried), Parked: n(ParkedNow), Released: n(Released), Lost: n(Lost), Dropped: n(Dropped),
 		InFlight: c.flight.size(), Alone: c.doubts.size(),
 	}
 }

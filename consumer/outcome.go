@@ -16,12 +16,13 @@ const (
 	ParkedNow                // dead-lettered
 	Released                 // given back without spending an attempt
 	Lost                     // another worker took it over
+	Dropped                  // an operator has dropped its type
 	outcomes
 )
 
 var outcomeNames = [...]string{
 	Handled: "handled", Skipped: "skipped", Duplicate: "duplicate", Busy: "busy",
-	Retried: "retried", ParkedNow: "parked", Released: "released", Lost: "lost",
+	Retried: "retried", ParkedNow: "parked", Released: "released", Lost: "lost", Dropped: "dropped",
 }
 
 // String returns the outcome's metric label.

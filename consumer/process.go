@@ -30,8 +30,16 @@ type fate struct {
 func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 	durable := context.WithoutCancel(ctx)
 
+	if c.durables.isDropped(d) {
+		return c.dropped(d)
+	}
 	event, err := c.decode(durable, d) // 1. decode
-	slot, ok := c.slots.acquire()      // one of Concurrency, until the handler has returned
+	if err == nil {
+		if f, ok := c.stray(d, event); ok {
+			return f
+		}
+	}
+	slot, ok := c.slots.acquire() // one of Concurrency, until the handler has returned
 	if !ok {
 		return c.giveBack(d, Released, 0) // shutting down
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
@@ -19,11 +18,13 @@ import (
 
 // source is a durable consumer to pull from.
 type source struct {
-	stream  string
-	filters []string
-	own     bool    // subjects are Farandole's own
-	share   int     // at most so many deliveries pulled ahead
-	budget  *budget // what they take their places from
+	stream     string
+	durable    string
+	filters    []string
+	own        bool    // subjects are Farandole's own
+	share      int     // at most so many deliveries pulled ahead
+	budget     *budget // what they take their places from
+	catchingUp bool    // not the consumer's durable but the one that catches up
 }
 
 const (
@@ -37,10 +38,15 @@ const (
 // foreign stream and the event stream for redrives only.
 func (c *Consumer) sources() []source {
 	n := c.bus.Names()
-	events := source{stream: n.EventsStream(), own: true, share: c.cfg.InFlight, budget: c.budget, filters: []string{n.RedriveFilter(c.cfg.Name)}}
+	events := source{
+		stream: n.EventsStream(), durable: string(c.cfg.Name), own: true, share: c.cfg.InFlight, budget: c.budget,
+		filters: []string{n.RedriveFilter(c.cfg.Name)},
+	}
 	if from := c.cfg.From; from != nil {
 		events.share, events.budget = c.cfg.forRedrives(), c.redrives
-		return []source{events, {stream: from.Stream, filters: from.Subjects, share: c.cfg.InFlight - events.share, budget: c.budget}}
+		return []source{events, {
+			stream: from.Stream, durable: events.durable, filters: from.Subjects, share: c.cfg.InFlight - events.share, budget: c.budget,
+		}}
 	}
 	for _, t := range c.registry.types {
 		events.filters = append(events.filters, n.TypeFilter(t))
@@ -68,6 +74,7 @@ func (c *Consumer) prepare(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("%w: %s: stream %s drops messages after %v, retries take up to %v: raise its max age or lower Retry",
 				ErrConfig, c.cfg.Name, s.stream, age, c.retryHorizon()))
 		}
+		c.tellRetention(stream.CachedInfo().Config)
 		if err := c.bind(ctx, s); err != nil {
 			errs = append(errs, err)
 		}
@@ -104,40 +111,20 @@ type preparer interface {
 	Prepare(ctx context.Context, horizon time.Duration) error
 }
 
-// bind creates the durable or brings it to the configuration. MaxDeliver is
-// unlimited: the server never drops, the ledger counts.
-func (c *Consumer) bind(ctx context.Context, s source) error {
-	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
-	defer cancel()
-	err := c.bus.Ask(ctx, "CONSUMER.CREATE."+s.stream+"."+string(c.cfg.Name), func(ctx context.Context) error {
-		_, err := c.bus.JetStream().CreateOrUpdateConsumer(ctx, s.stream, jetstream.ConsumerConfig{
-			Durable:        string(c.cfg.Name),
-			Description:    "farandole consumer " + string(c.cfg.Name),
-			FilterSubjects: s.filters,
-			AckPolicy:      jetstream.AckExplicitPolicy,
-			AckWait:        c.cfg.Lease,
-			MaxDeliver:     -1,
-			MaxAckPending:  c.cfg.MaxAckPending,
-		})
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("consumer: %s: durable on stream %s: %w", c.cfg.Name, s.stream, err)
-	}
-	return nil
-}
-
 // pull feeds deliveries of one source until ctx ends. It keeps one
 // subscription and asks for as many messages as this process has room for, so
 // that everything the server has handed out is in flight here, under the
 // heartbeat, and a stop gives back all of it.
 func (c *Consumer) pull(ctx, work context.Context, s source) {
-	part := "pull " + s.stream
+	part := "pull " + s.durable + " of " + s.stream
 	reconnected := c.bus.Conn().StatusChanged(nats.CONNECTED)
 	defer c.bus.Conn().RemoveStatusListener(reconnected)
 	freed := s.budget.watch()
 	for ctx.Err() == nil {
 		err := c.pullBound(ctx, work, s, part, reconnected, freed)
+		if s.catchingUp && err != nil {
+			return // whoever tends the durable looks what there is
+		}
 		for err != nil && ctx.Err() == nil { // the durable is gone, or its stream
 			c.health.set(part, err)
 			c.log.Error().Err(err).Str("stream", s.stream).Msg("not consuming, will bind again")
@@ -211,6 +198,9 @@ func (c *Consumer) pullBound(ctx, work context.Context, s source, part string, r
 			c.watchPulls(ctx, p, s)
 			if p.silent(2 * pullHeartbeat) {
 				p.forget(s.budget)
+				if s.catchingUp {
+					return errUnbound
+				}
 				if err := c.bind(ctx, s); err != nil {
 					return err
 				}
@@ -252,14 +242,14 @@ func (c *Consumer) request(p *puller, s source, inbox string) error {
 // watchPulls turns the consumer unhealthy while something is pending on a
 // source and nobody pulls: all its places are taken, by events that do not end.
 func (c *Consumer) watchPulls(ctx context.Context, p *puller, s source) {
-	part, idle := "places "+s.stream, p.idle()
+	part, idle := "places "+s.durable+" of "+s.stream, p.idle()
 	if idle < 2*c.cfg.HandlerTimeout {
 		c.health.clear(part)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
 	defer cancel()
-	durable, err := c.bus.JetStream().Consumer(ctx, s.stream, string(c.cfg.Name))
+	durable, err := c.bus.JetStream().Consumer(ctx, s.stream, s.durable)
 	if err != nil {
 		return // whoever pulls next is told
 	}

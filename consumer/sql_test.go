@@ -370,11 +370,15 @@ func TestOutage_SQL_locked(t *testing.T) {
 	l := s.open(s.bus).(*sqlLedger)
 	cfg := config()
 	cfg.HandlerTimeout, cfg.Retry.MaxAttempts = 200*time.Millisecond, 1
+	p := s.startWorking(cfg, func(_ context.Context, _ *sql.Tx, e bus.Event) (consumer.Step, error) { return pay(e), nil })
+	bustest.Eventually(t, soon, func() bool { // it has written what it does at its start
+		info, err := s.durable("payment")
+		return err == nil && info.NumWaiting > 0
+	})
 	tx, err := l.db.BeginTx(t.Context(), nil) // the only one that writes
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := s.startWorking(cfg, func(_ context.Context, _ *sql.Tx, e bus.Event) (consumer.Step, error) { return pay(e), nil })
 	events := s.publishN(1)
 	bustest.Eventually(t, soon, func() bool { return p.Stats().Released >= 2 })
 	unhealthy(t, p)

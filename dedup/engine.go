@@ -18,8 +18,9 @@ import (
 // engine is a ledger over a store: the rules of claiming and settling, the same
 // for every store.
 type engine struct {
-	store store
-	log   zerolog.Logger
+	store     store
+	retention time.Duration
+	log       zerolog.Logger
 	// clock is this process's; only differences of its readings are used.
 	clock func() time.Time
 	live  live
@@ -33,8 +34,8 @@ type engine struct {
 	serial atomic.Uint64
 }
 
-func newEngine(s store, clock func() time.Time, log zerolog.Logger) *engine {
-	return &engine{store: s, log: log, clock: clock, worker: rand.Text()[:10]}
+func newEngine(s store, retention time.Duration, clock func() time.Time, log zerolog.Logger) *engine {
+	return &engine{store: s, retention: retention, log: log, clock: clock, worker: rand.Text()[:10]}
 }
 
 const (

@@ -40,7 +40,7 @@ func NewKV(b *bus.Bus, cfg Config) (*KV, error) {
 		put:       b.PutSubject(bucket, ""),
 		lifetime:  strconv.FormatInt(int64((retention+time.Second-1)/time.Second), 10),
 	}
-	return &KV{engine: newEngine(s, time.Now, cfg.Logger), kv: s}, nil
+	return &KV{engine: newEngine(s, retention, time.Now, cfg.Logger), kv: s}, nil
 }
 
 // Prepare checks that the ledger can keep its promise: the bucket exists and
@@ -78,7 +78,7 @@ func (s *kvStore) write(ctx context.Context, key string, after uint64, r record,
 	if err != nil {
 		return 0, err
 	}
-	m := s.message(s.put+key, after, r.State, data)
+	m := s.message(s.put+key, after, r, data)
 	revision, err := publishMark(ctx, s.bus, &m.Msg)
 	if err != nil {
 		return 0, s.missing(err)
@@ -94,7 +94,7 @@ type message struct {
 	after, lifetime [1]string // values of the header
 }
 
-func (s *kvStore) message(subject string, after uint64, to state, data []byte) *message {
+func (s *kvStore) message(subject string, after uint64, r record, data []byte) *message {
 	m, ok := s.spare.Get().(*message)
 	if !ok {
 		m = new(message)
@@ -103,7 +103,7 @@ func (s *kvStore) message(subject string, after uint64, to state, data []byte) *
 	m.Subject, m.Data = subject, data
 	m.after[0] = strconv.FormatUint(after, 10)
 	m.lifetime[0] = s.lifetime
-	if to == stateParked {
+	if r.kept() {
 		m.lifetime[0] = "never" // whatever the bucket's own age limit
 	}
 	return m

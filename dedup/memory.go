@@ -48,7 +48,7 @@ func NewMemory(cfg MemoryConfig, sink Sink) (*Memory, error) {
 }
 
 func newMemory(marks *memoryStore, now func() time.Time) *Memory {
-	return &Memory{engine: newEngine(marks, now, zerolog.Nop()), marks: marks, now: now}
+	return &Memory{engine: newEngine(marks, marks.retention, now, zerolog.Nop()), marks: marks, now: now}
 }
 
 // Peer returns another worker's ledger on the same marks, as a second process
@@ -120,7 +120,7 @@ func (s *memoryStore) write(ctx context.Context, key string, after uint64, r rec
 	}
 	s.revision++
 	m := memoryMark{entry: entry{revision: s.revision, record: r, created: s.clock()}}
-	if r.State != stateParked {
+	if !r.kept() {
 		m.expires = m.created.Add(s.retention)
 	}
 	s.marks[key] = m

@@ -21,6 +21,7 @@ const (
 	stateDone      state = "done"      // it has taken effect
 	stateParked    state = "parked"    // it lies in the dead letters
 	stateDiscarded state = "discarded" // its dead letter was discarded
+	stateKnown     state = "known"     // no event's: what the consumer has been given, see [engine.Remember]
 )
 
 // record is how a mark is stored: JSON, so that `nats kv get` shows it. It holds
@@ -38,6 +39,8 @@ type record struct {
 	Crashes  int           `json:"crashes,omitempty"`
 	First    *bus.Attempt  `json:"first_failure,omitempty"`
 	Attempts []bus.Attempt `json:"attempts,omitempty"`
+	// Subjects are those of a consumer, in the state known.
+	Subjects []string `json:"subjects,omitempty"`
 }
 
 // keepAttempts is how many attempts a mark keeps: the first and the latest ones.
@@ -66,6 +69,9 @@ func (r record) ended(s state) record {
 func (r record) final() bool {
 	return r.State == stateDone || r.State == stateParked || r.State == stateDiscarded
 }
+
+// kept says that a record does not end with the retention.
+func (r record) kept() bool { return r.State == stateParked || r.State == stateKnown }
 
 // blank says that a record tells nobody anything once its claim is over: a
 // claim, and an event given back with nothing learned.
@@ -108,7 +114,7 @@ func (r record) mark(at time.Time) Mark {
 // encode writes a record without history, the common one, by hand: a By is
 // base32 and needs no escaping.
 func (r record) encode() ([]byte, error) {
-	if r.Replay|r.Failures|r.Crashes != 0 || r.First != nil || len(r.Attempts) > 0 {
+	if r.Replay|r.Failures|r.Crashes != 0 || r.First != nil || len(r.Attempts)+len(r.Subjects) > 0 {
 		return json.Marshal(r)
 	}
 	b := make([]byte, 0, 80)
@@ -133,7 +139,7 @@ func decodeRecord(data []byte) (record, error) {
 		return record{}, fmt.Errorf("%w: %w", ErrBadMark, err)
 	}
 	switch r.State {
-	case stateClaimed, stateWaiting, stateDone, stateParked, stateDiscarded:
+	case stateClaimed, stateWaiting, stateDone, stateParked, stateDiscarded, stateKnown:
 		return r, nil
 	}
 	return record{}, fmt.Errorf("%w: state %q", ErrBadMark, r.State)

@@ -50,7 +50,7 @@ func NewSQL(b *bus.Bus, db Database, cfg SQLConfig) (*SQL, error) {
 		return nil, err
 	}
 	s := &sqlStore{bus: b, db: db, retention: retention, runs: map[string]run{}}
-	e := newEngine(s, time.Now, cfg.Logger)
+	e := newEngine(s, retention, time.Now, cfg.Logger)
 	e.claimless, e.atomic = !cfg.Claims, true
 	return &SQL{engine: e, marks: s}, nil
 }
@@ -170,7 +170,7 @@ func (s *sqlStore) write(ctx context.Context, key string, after uint64, r record
 		return 0, err
 	}
 	lifetime := s.retention
-	if r.State == stateParked {
+	if r.kept() {
 		lifetime = 0
 	}
 	var revision uint64

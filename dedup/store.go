@@ -11,8 +11,8 @@ import (
 
 // store keeps marks by key, with revisions. What a mark means is the engine's
 // business. The lifetime of a mark belongs to its value: each write sets it
-// anew from the record's state, for ever for a parked one and the retention
-// for all others.
+// anew from the record's state, for ever for a parked or known one and the
+// retention for all others.
 type store interface {
 	// read returns the mark under key, without a record when there is none,
 	// or none any more. It may lag behind the latest write.

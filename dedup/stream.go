@@ -54,7 +54,7 @@ func NewStream(b *bus.Bus, cfg StreamConfig) (*Stream, error) {
 		lifetime:  []string{strconv.FormatInt(int64((retention+time.Second-1)/time.Second), 10)},
 	}
 	s.group = newGroup(b, s)
-	e := newEngine(s, time.Now, cfg.Logger)
+	e := newEngine(s, retention, time.Now, cfg.Logger)
 	e.claimless = !cfg.Claims
 	return &Stream{engine: e, marks: s}, nil
 }
@@ -124,7 +124,7 @@ func (s *streamStore) mark(key string, after uint64, r record) (*nats.Msg, error
 		m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(after, 10)}
 		m.Header[jetstream.MsgRollup] = []string{jetstream.MsgRollupSubject}
 	}
-	if r.State == stateParked {
+	if r.kept() {
 		m.Header[jetstream.MsgTTLHeader] = []string{"never"} // whatever the stream's own age limit
 	}
 	return m, nil

@@ -1,0 +1,153 @@
+package consumer
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/farandole/farandole/bus"
+)
+
+// unhandled are the events that came to this process and have no handler here:
+// of a type that another version of the service handles. They go back unspent
+// until one does. Their keys are not held: this version would have passed them over.
+type unhandled struct {
+	// patience is how long an event may look for a replica that handles it
+	// before this one is unhealthy, and how long one that came no more is shown.
+	patience time.Duration
+	longest  time.Duration // an event stays away when it has looked that long
+	desc     *prometheus.Desc
+
+	mu     sync.Mutex
+	events map[place]stray
+}
+
+// place is where a message is stored.
+type place struct {
+	stream   string
+	sequence uint64
+}
+
+// stray is an event without a handler here.
+type stray struct {
+	eventType bus.Type
+	first     time.Time // when it came first
+	until     time.Time // when it must have come again, unless it went elsewhere
+}
+
+// An event without a handler stays away for about the shortest time at first,
+// and not much longer than the short one while a replica may handle it.
+const (
+	shortestStray = 100 * time.Millisecond
+	shortStray    = time.Second
+)
+
+// shownTypes bounds the types that health and metrics name.
+const shownTypes = 32
+
+func newUnhandled(cfg Config) *unhandled {
+	return &unhandled{
+		patience: 2 * cfg.Lease, longest: cfg.Lease / 3, events: map[place]stray{},
+		desc: prometheus.NewDesc("farandole_unhandled_events", "Events that come back because no replica handles their type.",
+			[]string{"type"}, prometheus.Labels{keyConsumer: string(cfg.Name)}),
+	}
+}
+
+// stray gives an event back that has no handler here, before anything is
+// claimed or spent.
+func (c *Consumer) stray(d *delivery, e bus.Event) (fate, bool) {
+	t, err := c.bus.Names().TypeOf(e.Type())
+	if err != nil || c.registry.handles(t) {
+		return fate{}, false
+	}
+	delay, first := c.unhandled.note(d, t, time.Now())
+	if first {
+		c.eventLog(d, c.log.Debug()).Msg("no handler here, given back")
+	}
+	f := c.giveBack(d, Released, delay)
+	f.again = 0
+	return f, true
+}
+
+// note remembers an event that is given back, and says for how long it is.
+func (u *unhandled) note(d *delivery, t bus.Type, now time.Time) (delay time.Duration, first bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	at := place{d.stream, d.sequence}
+	s, again := u.events[at]
+	if !again || now.After(s.until) {
+		s = stray{eventType: t, first: now}
+	}
+	longest := shortStray
+	if now.Sub(s.first) >= u.patience {
+		longest = max(longest, u.longest) // nobody seems to be there
+	}
+	// With jitter: the server deals out in turn, and events that come due together
+	// would meet the same replicas each time.
+	delay = time.Duration((0.5 + rand.Float64()) * float64(min(longest, shortestStray<<min(d.delivered-1, 16)))) //nolint:gosec // jitter
+	s.until = now.Add(delay + u.patience)
+	u.events[at] = s
+	return delay, !again
+}
+
+// counts are the events by type that still come back, and of those that have
+// looked for a handler for longer than the patience.
+func (u *unhandled) counts(now time.Time) (all, long map[bus.Type]int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	all, long = map[bus.Type]int{}, map[bus.Type]int{}
+	for at, s := range u.events {
+		if now.After(s.until) {
+			delete(u.events, at)
+			continue
+		}
+		all[s.eventType]++
+		if now.Sub(s.first) >= u.patience {
+			long[s.eventType]++
+		}
+	}
+	return all, long
+}
+
+// size counts the events that still come back.
+func (u *unhandled) size() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.events)
+}
+
+// err names the types that nobody handles.
+func (u *unhandled) err(c bus.Consumer, now time.Time) error {
+	_, long := u.counts(now)
+	if len(long) == 0 {
+		return nil
+	}
+	var types []string
+	for _, t := range slices.Sorted(maps.Keys(long)) {
+		types = append(types, fmt.Sprintf("%s (%d events wait)", t, long[t]))
+	}
+	if more := len(types) - shownTypes; more > 0 {
+		types = append(types[:shownTypes], fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Errorf("%w: %w: %s: run a version of %s that handles them, or drop them with `farandole consumer drop %s`",
+		ErrUnhealthy, errNoHandler, strings.Join(types, ", "), c, c)
+}
+
+// Describe and Collect make it a metric.
+func (u *unhandled) Describe(ch chan<- *prometheus.Desc) { ch <- u.desc }
+
+func (u *unhandled) Collect(ch chan<- prometheus.Metric) {
+	all, _ := u.counts(time.Now())
+	for i, t := range slices.Sorted(maps.Keys(all)) {
+		if i == shownTypes {
+			return
+		}
+		ch <- prometheus.MustNewConstMetric(u.desc, prometheus.GaugeValue, float64(all[t]), string(t))
+	}
+}
