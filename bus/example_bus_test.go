@@ -49,6 +49,7 @@ func ExampleConnect() {
 	// create  EVENTS
 	// create  DLQ
 	// create  KV_dedup
+	// create  KV_state
 	// create  KV_sagas
 	// create  KV_contracts
 	// {Stream:EVENTS Sequence:1 Duplicate:false}

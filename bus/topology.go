@@ -13,6 +13,10 @@ const (
 	markerTTL = time.Hour
 )
 
+// StateBucket is the short name of the bucket that remembers which documents of
+// the event stream have to exist (package state).
+const StateBucket = "state"
+
 // Topology is the streams and buckets a system wants.
 type Topology struct {
 	Streams []jetstream.StreamConfig
@@ -22,7 +26,7 @@ type Topology struct {
 type TopologyConfig struct {
 	// Replicas of every stream. Defaults to 1.
 	Replicas int
-	// Buckets are the KV buckets, besides dedup, sagas and contracts. Defaults to none.
+	// Buckets are the KV buckets, besides dedup, state, sagas and contracts. Defaults to none.
 	Buckets []string
 	// Duplicates is how long the event stream recognises a message id, so that
 	// publishing again stores nothing. It must not exceed EventsMaxAge.
@@ -43,7 +47,7 @@ type TopologyConfig struct {
 func (b *Bus) Topology(cfg TopologyConfig) Topology {
 	names := b.cfg.Names
 	t := Topology{Streams: []jetstream.StreamConfig{eventsStream(names, cfg), dlqStream(names, cfg)}}
-	for _, bucket := range append([]string{"dedup", "sagas", "contracts"}, cfg.Buckets...) {
+	for _, bucket := range append([]string{"dedup", StateBucket, "sagas", "contracts"}, cfg.Buckets...) {
 		t.Streams = append(t.Streams, bucketStream(names.Bucket(bucket), cfg))
 	}
 	return t

@@ -221,6 +221,7 @@ func TestDocument_of_half_a_batch(t *testing.T) {
 	write(5, nats.Header{"Farandole-Step": {"payment.k5xq 86400"}})
 	c := s.counter(nil, increment)
 	s.publish(draft("k"))
+	bustest.Eventually(t, soon, func() bool { return c.Stats().Released >= 1 })
 	bustest.Eventually(t, soon, func() bool {
 		err := c.Health()
 		return errors.Is(err, consumer.ErrUnhealthy) && errors.Is(err, dedup.ErrHalfStored)

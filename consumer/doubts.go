@@ -12,6 +12,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/state"
 )
 
 // outages are errors that no event is to be blamed for, besides those of
@@ -27,7 +28,12 @@ var outages = []error{ //nolint:gochecknoglobals // Go has no constants of this 
 // one event can also meet alone.
 var certain = []error{ //nolint:gochecknoglobals // likewise
 	bus.ErrDenied, bus.ErrStreamFull, bus.ErrClosed, dedup.ErrNoBucket, dedup.ErrNoStream, ErrNoTimers,
+	dedup.ErrHalfStored, state.ErrLost,
 }
+
+// amiss are those of which only some events hear: others that get through do not
+// say that it is over.
+var amiss = []error{dedup.ErrHalfStored, state.ErrLost} //nolint:gochecknoglobals // likewise
 
 func isOutage(err error) bool { return bus.IsOutage(err) || matches(err, outages) }
 

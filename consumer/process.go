@@ -228,6 +228,10 @@ func (c *Consumer) incomplete(ctx context.Context, d *delivery, claim *dedup.Cla
 func (c *Consumer) failClosed(ctx context.Context, d *delivery, claim *dedup.Claim, part string, out []*nats.Msg, err error) fate {
 	delay := time.Duration((0.5 + rand.Float64()) * float64(closedRetry)) //nolint:gosec // jitter
 	alone, others := 0, false
+	if matches(err, amiss) {
+		part = "state"
+		c.unsettled.note(d.key)
+	}
 	if !matches(err, certain) {
 		alone, others = c.doubts.fail(d.key, needsOf(c.bus.Names(), d.eventType, out), time.Now())
 	}

@@ -31,13 +31,21 @@ const (
 
 // again counts one more round of an event.
 func (u *unsettled) again(k bus.EventKey) int {
+	u.note(k)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.rounds[k]++
+	return u.rounds[k]
+}
+
+// note has an event known whose state is amiss, without counting.
+func (u *unsettled) note(k bus.EventKey) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.rounds == nil || len(u.rounds) >= maxUnsettled {
 		u.rounds = map[bus.EventKey]int{}
 	}
-	u.rounds[k]++
-	return u.rounds[k]
+	u.rounds[k] += 0
 }
 
 // forget ends the count of an event, and reports whether it was the last one.

@@ -14,15 +14,21 @@
 //
 //   - All changes of a step become durable, once, or none does: also several
 //     documents, such as an order and its items' stock.
+//
 //   - Optimistic concurrency: a step is committed only if every document it
 //     changes is still as its handler saw it. Otherwise the handler runs again,
 //     on what is there now; that is no failed attempt.
+//
 //   - A verdict rests on what is committed: whatever a handler makes of documents
 //     that it has read with its context, also an error, also a step that leaves them
 //     as they are, is kept only if they were committed and still like that
 //     afterwards. Otherwise the handler runs again.
+//
 //   - Within one process steps build on each other before they are committed:
 //     a document that every event changes is written once a batch, not once an event.
+//
+//   - Loss is not silent: a document that was seeded ([Store.Seed]) and is gone, with a
+//     purged event stream say, is an outage and not a document that never was.
 //
 // # Not guaranteed
 //

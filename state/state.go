@@ -19,6 +19,7 @@ type Store[T any] struct {
 	bus      *bus.Bus
 	ledger   *dedup.Stream
 	consumer bus.Consumer
+	seeds    seeds
 }
 
 // Of returns the documents of a consumer whose ledger is l. The consumer must
@@ -56,10 +57,13 @@ type Change struct {
 // perhaps as it was before others changed it. Whatever the handler makes of it,
 // a step, an error, or nothing, is kept only if the document was committed and
 // current like this; else the handler runs again. Errors match [ErrDecode] when
-// what is stored is not a T, else [bus.ErrUnavailable], [bus.ErrClosed] or
+// what is stored is not a T, [ErrLost] for a seeded document that is gone, else [bus.ErrUnavailable], [bus.ErrClosed] or
 // [dedup.ErrNoStream].
 func (s *Store[T]) Get(ctx context.Context, key bus.Key) (Document[T], error) {
 	d, err := s.read(ctx, key, s.ledger.Document)
+	if err == nil && !d.Exists && s.seeds.has(key) {
+		err = s.exists(ctx, key) // or a copy of the stream lags behind: then the step will be stale
+	}
 	if d.ledger != nil {
 		note(ctx, read{d.ledger, d.subject, d.version})
 	}

@@ -34,6 +34,7 @@ type serveCmd struct {
 	MaxAttempts  int           `env:"FARANDOLE_MAX_ATTEMPTS" placeholder:"N" help:"Runs of a handler before its event is dead-lettered."`
 	Deadline     time.Duration `env:"FARANDOLE_DEADLINE" placeholder:"DURATION" help:"How long an order may take before it is cancelled. Default: 15m."`
 	Ledger       string        `enum:"kv,stream" default:"kv" env:"FARANDOLE_LEDGER" help:"Where payment remembers what it has handled: kv or stream. Default: ${default}."`
+	Reseed       bool          `help:"Write inventory's initial stock anew if it was lost with the event stream: once, after counting."`
 	GatewayURL   string        `name:"gateway-url" env:"FARANDOLE_GATEWAY_URL" placeholder:"URL" help:"The payment provider. Default: the gateway in this process."`
 	GatewayBooks string        `name:"gateway-books" env:"FARANDOLE_GATEWAY_BOOKS" placeholder:"FILE" help:"The gateway's books. Default: in the store, else in memory."`
 	Replicas     int           `default:"1" env:"FARANDOLE_REPLICAS" placeholder:"N" help:"Replicas of streams that are created."`

@@ -217,7 +217,7 @@ func (s *serving) addPayment(_ context.Context, b *bus.Bus) (err error) {
 const defaultGatewayTimeout = 5 * time.Second
 
 func (s *serving) addInventory(_ context.Context, b *bus.Bus) error {
-	svc, err := inventory.New(b, inventory.Config{Consumer: s.settings(), Logger: s.log})
+	svc, err := inventory.New(b, inventory.Config{Reseed: s.cmd.Reseed, Consumer: s.settings(), Logger: s.log})
 	if err != nil {
 		return err
 	}

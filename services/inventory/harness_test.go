@@ -47,10 +47,17 @@ func newSystem(tb testing.TB, stock map[string]int64) *system {
 // the test or until stop is called.
 func (s *system) start(stock map[string]int64) (stop func()) {
 	s.Helper()
+	svc, stop := s.launch(Config{Stock: stock})
+	bustest.Eventually(s.TB, soon, svc.Health)
+	return stop
+}
+
+// launch is start without waiting until the instance is healthy.
+func (s *system) launch(cfg Config) (svc *Service, stop func()) {
+	s.Helper()
 	b := bustest.Connect(s.TB, bus.Config{InProcess: bustest.Server(s.TB), Names: s.bus.Names()})
-	svc, err := New(b, Config{Stock: stock, Consumer: consumer.Config{
-		Retry: consumer.RetryPolicy{BaseDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond},
-	}})
+	cfg.Consumer.Retry = consumer.RetryPolicy{BaseDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond}
+	svc, err := New(b, cfg)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -65,8 +72,7 @@ func (s *system) start(stock map[string]int64) (stop func()) {
 		}
 	})
 	s.Cleanup(stop)
-	bustest.Eventually(s.TB, soon, svc.Health)
-	return stop
+	return svc, stop
 }
 
 // What the other services say of an order. Each call is an event of its own.

@@ -48,6 +48,11 @@ func (s *Service) react(
 	if err != nil {
 		return consumer.Step{}, err
 	}
+	if !order.Exists && items == nil { // never heard of, or all is lost
+		if err := s.store.check(ctx); err != nil {
+			return consumer.Step{}, err
+		}
+	}
 	order.Value.ID = id
 	if items == nil {
 		items = order.Value.Items
@@ -57,7 +62,7 @@ func (s *Service) react(
 	stock := make([]Stock, len(items))
 	for i, item := range items {
 		if skus[i], err = s.store.skus.Get(ctx, skuKey(item.SKU)); err != nil {
-			return consumer.Step{}, err
+			return consumer.Step{}, lost(err)
 		}
 		stock[i] = skus[i].Value
 	}

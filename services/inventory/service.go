@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,9 @@ type Config struct {
 	// none yet; none is negative. Defaults to a million each of widget, gadget
 	// and anvil, and no unicorn.
 	Stock map[string]int64
+	// Reseed writes the initial stock anew where a SKU had one that is lost with
+	// the event stream. Defaults to false: the service waits, see [ErrStockLost].
+	Reseed bool
 	// Consumer are settings of the consumer; the service fills in name,
 	// source, metrics, logger and ledger. That is a dedup.Stream of its own,
 	// as its documents have to be committed with the mark: Ledger must be nil.
@@ -47,6 +51,7 @@ func (c Config) validate() error {
 type Service struct {
 	bus      *bus.Bus
 	initial  map[string]int64
+	reseed   bool
 	ledger   *dedup.Stream
 	store    store
 	registry *consumer.Registry
@@ -54,6 +59,7 @@ type Service struct {
 	metrics  *prometheus.Registry
 	log      zerolog.Logger
 	seeded   atomic.Bool
+	lost     atomic.Pointer[error] // the stock, as far as known
 }
 
 // Name is the service's consumer name.
@@ -68,7 +74,10 @@ func New(b *bus.Bus, cfg Config) (*Service, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("inventory: %w", err)
 	}
-	s := &Service{bus: b, initial: cfg.Stock, log: cfg.Logger, registry: consumer.NewRegistry(), metrics: prometheus.NewRegistry()}
+	s := &Service{
+		bus: b, initial: cfg.Stock, reseed: cfg.Reseed, log: cfg.Logger,
+		registry: consumer.NewRegistry(), metrics: prometheus.NewRegistry(),
+	}
 	consumer.Handle(s.registry, events.PaymentCaptured, s.captured)
 	consumer.Handle(s.registry, events.OrderConfirmed, s.confirmed)
 	consumer.Handle(s.registry, events.OrderCancelRequested, s.cancelRequested)
@@ -95,10 +104,12 @@ func (s *Service) Registry() *consumer.Registry { return s.registry }
 func (s *Service) Stats() consumer.Stats { return s.consumer.Stats() }
 
 // Run seeds the stock, for which it waits as long as the bus does, and consumes
-// until ctx ends. It returns an error matching [bus.ErrNoStream] or
-// [bus.ErrUnavailable] when the stock cannot be written, and the errors of [consumer.Consumer.Run]. It can be called once.
+// until ctx ends. While a stock that was there once is lost it handles nothing and
+// is not healthy. It returns an error matching [bus.ErrNoStream] or
+// [bus.ErrUnavailable] when the stock cannot be written, and the errors of
+// [consumer.Consumer.Run]. It can be called once.
 func (s *Service) Run(ctx context.Context) error {
-	err := s.bus.Await(ctx, func(ctx context.Context) error { return s.store.seed(ctx, s.initial) })
+	err := s.begin(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return nil // stopped before it began
@@ -106,11 +117,19 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	s.seeded.Store(true)
+	watching, stop := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() { s.watch(watching) })
+	defer watcher.Wait()
+	defer stop()
 	return s.consumer.Run(ctx)
 }
 
 // Health returns nil while the service can work.
 func (s *Service) Health() error {
+	if lost := s.lost.Load(); lost != nil {
+		return *lost
+	}
 	if !s.seeded.Load() {
 		return ErrNotReady
 	}

@@ -34,15 +34,31 @@ func orderKey(id string) bus.Key { return bus.Key("order-" + id) }
 
 func skuKey(sku string) bus.Key { return bus.Key(skuPrefix + sku) }
 
-// seed writes the initial stock of every SKU that is not there yet.
-func (s store) seed(ctx context.Context, initial map[string]int64) error {
+// seed writes the initial stock of every SKU that has never been there. One that
+// is lost is written anew only if anew says so; else the error matches ErrStockLost.
+func (s store) seed(ctx context.Context, initial map[string]int64, anew bool) error {
 	for sku, n := range initial {
-		err := s.skus.Create(ctx, skuKey(sku), Stock{SKU: sku, Initial: n, Available: n})
-		if err != nil && !errors.Is(err, bus.ErrConflict) { // it is there, or a sibling was faster
-			return fmt.Errorf("inventory: seed: %w", err)
+		stock := Stock{SKU: sku, Initial: n, Available: n}
+		err := s.skus.Seed(ctx, skuKey(sku), stock)
+		if anew && errors.Is(err, state.ErrLost) {
+			err = s.skus.Create(ctx, skuKey(sku), stock)
+		}
+		if err != nil && !errors.Is(err, bus.ErrConflict) { // a sibling was faster
+			return fmt.Errorf("inventory: seed: %w", lost(err))
 		}
 	}
 	return nil
+}
+
+// check returns an error matching ErrStockLost if a SKU's document is gone.
+func (s store) check(ctx context.Context) error { return lost(s.skus.Check(ctx)) }
+
+// lost says what to do about a document that is lost.
+func lost(err error) error {
+	if errors.Is(err, state.ErrLost) {
+		return fmt.Errorf("%w: %w", ErrStockLost, err)
+	}
+	return err
 }
 
 // stock returns the documents of all SKUs, by name.

@@ -53,6 +53,21 @@ func (s *system) timers() (n uint64) {
 	return n
 }
 
+// loseTimers removes all of them, as a purge of their stream does.
+func (s *system) loseTimers() {
+	s.tb.Helper()
+	stream, err := s.bus.JetStream().Stream(s.tb.Context(), s.bus.Names().EventsStream())
+	if err == nil {
+		err = stream.Purge(s.tb.Context(), jetstream.WithPurgeSubject(s.bus.Names().Root("timer.order.deadline.>")))
+	}
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	if n := s.timers(); n != 0 {
+		s.tb.Fatalf("%d timers are left", n)
+	}
+}
+
 func TestDeadlineCancelsAStuckOrder(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *system) {
@@ -120,6 +135,39 @@ func TestEndOfAnOrderEndsItsDeadline(t *testing.T) {
 			t.Errorf("%d timers are left, want that of the open order", n)
 		}
 		s.none("order.deadline.v1", good)
+	})
+}
+
+// A timer that was lost, with the event stream say, is found missing in the table.
+// Only orders that are open and late are touched, by one of two processes, once.
+func TestDeadlineOfALostTimer(t *testing.T) {
+	t.Parallel()
+	eachDatabase(t, func(t *testing.T, s *system) {
+		t.Helper()
+		p := s.start(config())
+		placed, paid, young, ended := p.order("placed"), p.order("paid"), p.order("young"), p.order("ended")
+		s.publish(captured(paid), captured(ended), reserved(ended))
+		p.becomes(paid, Paid)
+		p.becomes(ended, Confirmed)
+		s.settled()
+		p.stop()
+		s.loseTimers()
+		for _, id := range []string{placed, paid, ended} {
+			s.exec(`UPDATE orders SET created_at = $2 WHERE order_id = $1`, id, table{s.db.Dialect}.time(time.Now().Add(-17*time.Minute)))
+		}
+		s.start(config())
+		p = s.start(config())
+		for _, id := range []string{placed, paid} {
+			p.becomes(id, Cancelling)
+			if o, err := p.record(id); err != nil || o.Reason != byDeadline {
+				t.Errorf("reason is %q (%v)", o.Reason, err)
+			}
+			s.one("order.cancel_requested.v1", id)
+		}
+		p.becomes(young, Placed)
+		p.becomes(ended, Confirmed)
+		s.none("order.cancel_requested.v1", young)
+		s.none("order.cancel_requested.v1", ended)
 	})
 }
 

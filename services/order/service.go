@@ -190,7 +190,11 @@ func (s *Service) Run(ctx context.Context) error {
 		defer stop() // without it nothing would be published
 		failed = s.relay.Run(relay)
 	})
+	var watching sync.WaitGroup
+	watching.Go(func() { s.watchOverdue(ctx) })
 	err := s.consumer.Run(ctx)
+	stop()
+	watching.Wait()
 	stopRelay()
 	relaying.Wait()
 	if err = errors.Join(err, failed); err != nil {

@@ -111,6 +111,12 @@ func (t table) list(ctx context.Context, q querier, s selection) ([]Order, error
 	return t.query(ctx, q, query, args...)
 }
 
+// openBefore returns orders that were placed before some time and are open still, oldest first.
+func (t table) openBefore(ctx context.Context, q querier, before time.Time, limit int) ([]Order, error) {
+	return t.query(ctx, q, selected+` WHERE status IN ('placed', 'paid') AND created_at < $1 ORDER BY created_at LIMIT $2`,
+		t.time(before), limit)
+}
+
 func (t table) listing(s selection) (query string, args []any) {
 	arg := func(v any) string {
 		args = append(args, v)
