@@ -148,7 +148,11 @@ func TestDocument_of_a_lost_tail(t *testing.T) {
 	s := &system{tb: t, bus: b, url: server.URL()}
 	c := s.counter(nil, increment)
 	c.handles(2, "a", "b")
-	server.Stop(t)
+	stop := func() {
+		server.Stop(t)
+		bustest.Eventually(t, soon, func() bool { return b.Health() != nil && c.Health() != nil }) // they have noticed
+	}
+	stop()
 	synced := filepath.Join(t.TempDir(), "synced")
 	if err := os.CopyFS(synced, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
@@ -156,7 +160,7 @@ func TestDocument_of_a_lost_tail(t *testing.T) {
 	server.Restart(t)
 	bustest.Eventually(t, soon, func() error { return errors.Join(b.Health(), c.Health()) })
 	c.handles(6, "c", "d", "e", "f")
-	server.Stop(t)
+	stop()
 	if err := errors.Join(os.RemoveAll(dir), os.Rename(synced, dir)); err != nil {
 		t.Fatal(err)
 	}
