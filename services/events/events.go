@@ -28,7 +28,7 @@ var ErrInvalid = errors.New("events: invalid payload")
 
 // Money is an amount in minor units of a currency.
 type Money struct {
-	Amount   int64  `json:"amount"`   // minor units: 2500 is 25.00
+	Amount   int64  `json:"amount"`   // minor units: 2500 is 25.00 EUR, or 2500 JPY ([MinorDigits])
 	Currency string `json:"currency"` // ISO 4217, as in "EUR"
 }
 
@@ -135,23 +135,10 @@ func (m Money) Validate() error {
 	if m.Amount < 0 {
 		errs = append(errs, fmt.Errorf("%w: amount %d is negative", ErrInvalid, m.Amount))
 	}
-	if !ValidCurrency(m.Currency) {
-		errs = append(errs, fmt.Errorf("%w: currency %q: want three capital letters", ErrInvalid, m.Currency))
+	if _, known := MinorDigits(m.Currency); !known {
+		errs = append(errs, fmt.Errorf("%w: currency %q: ISO 4217 has none of this code", ErrInvalid, m.Currency))
 	}
 	return errors.Join(errs...)
-}
-
-// ValidCurrency reports whether s has the form of an ISO 4217 code.
-func ValidCurrency(s string) bool {
-	if len(s) != 3 {
-		return false
-	}
-	for i := range 3 {
-		if s[i] < 'A' || s[i] > 'Z' {
-			return false
-		}
-	}
-	return true
 }
 
 // ValidateItems checks number, SKUs and quantities; a SKU stands once.

@@ -35,6 +35,7 @@ func TestPlacedIsValidated(t *testing.T) {
 		"negative":          {order(func(p *events.Placed) { p.Total.Amount = -1 }), false},
 		"no currency":       {order(func(p *events.Placed) { p.Total.Currency = "" }), false},
 		"small letters":     {order(func(p *events.Placed) { p.Total.Currency = "eur" }), false},
+		"unknown currency":  {order(func(p *events.Placed) { p.Total.Currency = "ABC" }), false},
 		"three bytes":       {order(func(p *events.Placed) { p.Total.Currency = "€" }), false},
 		"no items":          {items(), false},
 		"too many items":    {items(make([]events.Item, events.MaxItems+1)...), false},

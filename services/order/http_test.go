@@ -115,6 +115,8 @@ func TestPlaceOrderRefuses(t *testing.T) {
 				"nothing":             {"k", `{}`, 422, []string{"#/customer_id", "#/currency", "#/items"}},
 				"long customer":       {"k", order(strings.Repeat("a", 129), "EUR", ok), 422, []string{"#/customer_id"}},
 				"currency":            {"k", order("a", "eur", ok), 422, []string{"#/currency"}},
+				"unknown currency":    {"k", order("a", "ABC", ok), 422, []string{"#/currency"}},
+				"no currency":         {"k", order("a", "XXX", ok), 422, []string{"#/currency"}},
 				"unknown sku":         {"k", order("a", "EUR", ok+`,{"sku":"x","quantity":1}`), 422, []string{"#/items/1/sku"}},
 				"sku twice":           {"k", order("a", "EUR", ok+","+ok), 422, []string{"#/items/1/sku"}},
 				"none of it":          {"k", order("a", "EUR", `{"sku":"widget","quantity":0}`), 422, []string{"#/items/0/quantity"}},

@@ -28,7 +28,7 @@ type placeRequest struct {
 	Items      []events.Item `json:"items"`
 }
 
-// price is the catalogue: minor units in any currency.
+// price is the catalogue: hundredths, of whatever currency.
 func price(sku string) (int64, bool) {
 	switch sku {
 	case "widget":
@@ -42,6 +42,18 @@ func price(sku string) (int64, bool) {
 	default:
 		return 0, false
 	}
+}
+
+// minorUnits returns hundredths of a currency in its minor unit, which has so
+// many digits; half a unit is rounded up: a gadget of 99.50 is 100 JPY.
+func minorUnits(hundredths int64, digits int) int64 {
+	for ; digits > 2; digits-- {
+		hundredths *= 10
+	}
+	if digits == 2 {
+		return hundredths
+	}
+	return (hundredths + 50) / 100
 }
 
 // readOrder makes an order of a request, or says what is wrong with it.
@@ -119,8 +131,9 @@ func (r placeRequest) order() (Order, []fieldError) {
 	if !validCustomer(r.CustomerID) {
 		fail("customer_id", "%s", customerRule)
 	}
-	if !events.ValidCurrency(r.Currency) {
-		fail("currency", "must be three capital letters")
+	digits, known := events.MinorDigits(r.Currency)
+	if !known {
+		fail("currency", "must be a currency of ISO 4217, as in EUR")
 	}
 	if len(r.Items) == 0 || len(r.Items) > events.MaxItems {
 		fail("items", "must be 1 to %d", events.MaxItems)
@@ -141,7 +154,7 @@ func (r placeRequest) order() (Order, []fieldError) {
 			fail(fmt.Sprintf("items/%d/quantity", i), "must be 1 to %d", events.MaxQuantity)
 			continue
 		}
-		line, ok := events.Money{Amount: each, Currency: r.Currency}.Times(item.Quantity)
+		line, ok := events.Money{Amount: minorUnits(each, digits), Currency: r.Currency}.Times(item.Quantity)
 		if ok {
 			total, ok = total.Plus(line)
 		}
