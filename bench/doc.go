@@ -8,7 +8,7 @@
 //   - hop: consume, deduplicate, emit, acknowledge; each run is verified at the server
 //   - publish: bus.PublishAsync beside the client library alone
 //   - latency: one hop on an idle system, until the next consumer has the event
-//   - saga: the demo's orders, from placed to final
+//   - saga: the demo's orders, from placed to final, on SQLite and Postgres
 //   - codec: one event to its message and back
 //   - memory: a consumer's process with many events waiting and with few
 //

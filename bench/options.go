@@ -50,7 +50,7 @@ func parse(args []string, log io.Writer) (options, error) {
 	}
 	o := options{
 		only: strings.Split(*only, ","), settings: strings.Split(*settings, ","), reps: *reps, json: *json,
-		hops: *n, publishes: 3 * *n, idle: 300, orders: 200, waiting: 1_000_000, handled: 2 * *n, codec: "1s",
+		hops: *n, publishes: 3 * *n, idle: 300, orders: 5000, waiting: 1_000_000, handled: 2 * *n, codec: "1s",
 		inserts: *n / 8, rows: *n * 5 / 2, published: 1_000_000,
 	}
 	o.quick = *quick

@@ -37,27 +37,35 @@ type engine struct {
 	make func(ctx context.Context) (target string, err error)
 }
 
+// engines are those that are there, until stop.
+func (b *bench) engines(ctx context.Context) (all []engine, stop func() error, err error) {
+	all = []engine{{nameSQLite, b.sqliteFile}}
+	// As an operator runs it: a commit is on the disk.
+	server, err := pg.Start(ctx, pg.Config{Durable: true})
+	switch {
+	case errors.Is(err, pg.ErrMissing):
+		b.say("Postgres is not installed, its figures are missing")
+		return all, func() error { return nil }, nil
+	case err != nil:
+		return nil, nil, err
+	}
+	return append(all, engine{namePostgres, func(ctx context.Context) (string, error) {
+		name, err := server.CreateDatabase(ctx)
+		return server.URL(name), err
+	}}), server.Close, nil
+}
+
 // outbox measures package outbox on each database that is there.
 func (b *bench) outbox(ctx context.Context) (err error) {
 	connect, err := b.single(ctx)
 	if err != nil {
 		return err
 	}
-	engines := []engine{{nameSQLite, b.sqliteFile}}
-	// As an operator runs it: a commit is on the disk.
-	server, err := pg.Start(ctx, pg.Config{Durable: true})
-	switch {
-	case errors.Is(err, pg.ErrMissing):
-		b.say("outbox: Postgres is not installed, its figures are missing")
-	case err != nil:
+	engines, stop, err := b.engines(ctx)
+	if err != nil {
 		return err
-	default:
-		defer func() { err = errors.Join(err, server.Close()) }()
-		engines = append(engines, engine{namePostgres, func(ctx context.Context) (string, error) {
-			name, err := server.CreateDatabase(ctx)
-			return server.URL(name), err
-		}})
 	}
+	defer func() { err = errors.Join(err, stop()) }()
 	for _, e := range engines {
 		f := outboxFigures{Database: e.name}
 		for _, step := range []func(context.Context, bus.Config, engine, *outboxFigures) error{

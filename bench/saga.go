@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -13,17 +14,23 @@ import (
 	"github.com/farandole/farandole/internal/human"
 )
 
-// sagaFigure is how long the demo's orders took from placed to final.
+// sagaFigure is how fast the demo's orders ended.
 type sagaFigure struct {
+	Database    string    `json:"database"`
 	Orders      int       `json:"orders"`
 	Concurrency int       `json:"concurrency"`
-	P50         []float64 `json:"p50_ms"`
+	PerSecond   []float64 `json:"sagas_per_second"`
+	P50         []float64 `json:"p50_ms"` // from placed to final
 	P99         []float64 `json:"p99_ms"`
 }
 
-// saga runs "farandole demo" as it is shipped, without injected trouble: with
-// orders one after another, and as many at once as it places by default.
-func (b *bench) saga(ctx context.Context) error {
+// manyAtOnce is how many orders the demo places at once by default.
+const manyAtOnce = 16
+
+// saga runs "farandole demo" as it is shipped, without injected trouble, on each
+// database: with orders one after another, and as many at once as it places by
+// default. SQLite is where the demo puts it.
+func (b *bench) saga(ctx context.Context) (err error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/farandole/farandole").Output()
 	if err != nil {
 		return fmt.Errorf("where is the main module: %w", err)
@@ -32,42 +39,69 @@ func (b *bench) saga(ctx context.Context) error {
 	if err := goBuild(ctx, strings.TrimSpace(string(root)), binary, "./cmd/farandole"); err != nil {
 		return err
 	}
-	figures := []sagaFigure{{Orders: b.orders / 4, Concurrency: 1}, {Orders: b.orders, Concurrency: 16}}
+	engines, stop, err := b.engines(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	var figures []sagaFigure
+	for _, e := range engines {
+		figures = append(figures, sagaFigure{Database: e.name, Orders: max(b.orders/50, 10), Concurrency: 1},
+			sagaFigure{Database: e.name, Orders: b.orders, Concurrency: manyAtOnce})
+	}
 	for rep := range b.reps {
 		for i := range figures {
-			if err := figures[i].add(ctx, binary); err != nil {
+			f := &figures[i]
+			if err := f.add(ctx, binary, engines[i/2]); err != nil {
 				return err
 			}
-			b.say("saga %d/%d: %d at once: p50 %.0f ms, p99 %.0f ms", rep+1, b.reps, figures[i].Concurrency, figures[i].P50[rep], figures[i].P99[rep])
+			b.say("saga %d/%d: %s, %d at once: %.0f/s, p50 %.0f ms, p99 %.0f ms", rep+1, b.reps, f.Database, f.Concurrency,
+				f.PerSecond[rep], f.P50[rep], f.P99[rep])
 		}
 	}
 	b.results.Saga = figures
-	if err := b.title("saga latency, the demo's orders, server in the same process, median of %d", b.reps); err != nil {
+	return b.printSagas()
+}
+
+func (b *bench) printSagas() error {
+	if err := b.title("sagas, the demo's orders from placed to final, server in the same process, median of %d", b.reps); err != nil {
 		return err
 	}
-	table := human.NewTable("", ">orders", ">p50 ms", ">p99 ms")
-	for _, f := range figures {
-		table.Row(fmt.Sprintf("%d at once", f.Concurrency), human.Number(f.Orders), fmt.Sprintf("%.0f", median(f.P50)), fmt.Sprintf("%.0f", median(f.P99)))
+	table := human.NewTable("", "", ">orders", ">sagas/s", ">p50 ms", ">p99 ms")
+	for _, f := range b.results.Saga {
+		table.Row(f.Database, fmt.Sprintf("%d at once", f.Concurrency), human.Number(f.Orders), fmt.Sprintf("%.0f", median(f.PerSecond)),
+			fmt.Sprintf("%.0f", median(f.P50)), fmt.Sprintf("%.0f", median(f.P99)))
 	}
-	_, err = table.WriteTo(b.out)
+	_, err := table.WriteTo(b.out)
 	return err
 }
 
 // add runs the demo once; it fails unless the audit holds.
-func (f *sagaFigure) add(ctx context.Context, binary string) error {
+func (f *sagaFigure) add(ctx context.Context, binary string, e engine) error {
+	args := []string{
+		"demo", "--faults", "none", "--json", "--orders", strconv.Itoa(f.Orders), "--concurrency", strconv.Itoa(f.Concurrency),
+	}
+	if e.name == namePostgres {
+		target, err := e.make(ctx)
+		if err != nil {
+			return err
+		}
+		args = append(args, "--database-url", target)
+	}
 	var out, log bytes.Buffer
-	demo := exec.CommandContext(ctx, binary, "demo", "--faults", "none", "--json", //nolint:gosec // built here
-		"--orders", strconv.Itoa(f.Orders), "--concurrency", strconv.Itoa(f.Concurrency))
+	demo := exec.CommandContext(ctx, binary, args...) //nolint:gosec // built here
 	demo.Stdout, demo.Stderr = &out, &log
 	if err := demo.Run(); err != nil {
 		return fmt.Errorf("demo: %w\n%s", err, log.Bytes())
 	}
 	var report struct {
-		Latency struct{ P50, P99 float64 } `json:"saga_latency_ms"`
+		PerSecond float64                    `json:"sagas_per_second"`
+		Latency   struct{ P50, P99 float64 } `json:"saga_latency_ms"`
 	}
 	if err := json.Unmarshal(out.Bytes(), &report); err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
+	f.PerSecond = append(f.PerSecond, report.PerSecond)
 	f.P50, f.P99 = append(f.P50, report.Latency.P50), append(f.P99, report.Latency.P99)
 	return nil
 }

@@ -58,8 +58,12 @@ func targets() []target {
 			}
 			return medianKB(r.Memory.ManyKB) / medianKB(r.Memory.FewKB), true
 		}},
+		{"sagas a second, SQLite", 250, false, sagas(nameSQLite, func(f sagaFigure) []float64 { return f.PerSecond })},
+		{"sagas a second, Postgres", 220, false, sagas(namePostgres, func(f sagaFigure) []float64 { return f.PerSecond })},
+		{"saga p99, SQLite, ms", 5000, true, sagas(nameSQLite, func(f sagaFigure) []float64 { return f.P99 })},
+		{"saga p99, Postgres, ms", 5000, true, sagas(namePostgres, func(f sagaFigure) []float64 { return f.P99 })},
 		{"outbox drain, SQLite / raw publish", 0.5, false, drains(nameSQLite)},
-		{"outbox drain, Postgres / raw publish", 0.6, false, drains(namePostgres)},
+		{"outbox drain, Postgres / raw publish", 0.5, false, drains(namePostgres)},
 		{"commit to stream p50, change data capture, ms", 20, true, func(r *results) (float64, bool) {
 			worst := -1.0
 			for _, f := range r.Outbox {
@@ -80,6 +84,18 @@ func hops(settingA, nameA, settingB, nameB string) func(*results) (float64, bool
 		a, okA := r.hops(settingA, nameA)
 		b, okB := r.hops(settingB, nameB)
 		return a / b, okA && okB
+	}
+}
+
+// sagas measures a database's orders, many at once.
+func sagas(database string, of func(f sagaFigure) []float64) func(*results) (float64, bool) {
+	return func(r *results) (float64, bool) {
+		for _, f := range r.Saga {
+			if f.Database == database && f.Concurrency == manyAtOnce {
+				return median(of(f)), true
+			}
+		}
+		return 0, false
 	}
 }
 

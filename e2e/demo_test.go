@@ -57,7 +57,7 @@ func TestDemoReport(t *testing.T) {
 	}
 	for _, key := range []string{
 		"orders", "confirmed", "cancelled", "unfinished", "dead_lettered", "replayed", "duplicates_injected",
-		"duplicates_suppressed", "crashes_injected", "events", "elapsed_ms", "saga_latency_ms", "audit",
+		"duplicates_suppressed", "crashes_injected", "events", "elapsed_ms", "saga_latency_ms", "sagas_per_second", "audit",
 	} {
 		if _, ok := report[key]; !ok {
 			t.Errorf("key %q is missing: %s", key, r.stdout)

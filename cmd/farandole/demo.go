@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"charm.land/lipgloss/v2"
@@ -74,6 +75,7 @@ func printDemo(a *app, r demo.Report) error {
 	row("events", r.Events, "in the stream")
 	table.Row("latency p50", human.Number(int(r.SagaLatencyMS.P50))+" ms", "from placed to final")
 	table.Row("latency p99", human.Number(int(r.SagaLatencyMS.P99))+" ms", "")
+	table.Row("sagas", fmt.Sprintf("%.0f/s", r.SagasPerSecond), "orders that ended, until nothing was left to do")
 	table.Row("took", (time.Duration(r.ElapsedMS) * time.Millisecond).Round(100*time.Millisecond).String(), "")
 	if _, err := table.WriteTo(a.styled); err != nil {
 		return err

@@ -21,7 +21,7 @@ func TestDemo_json_is_the_contract(t *testing.T) {
 	must(t, json.Unmarshal([]byte(got.out), &doc))
 	for _, key := range []string{
 		"orders", "confirmed", "cancelled", "unfinished", "dead_lettered", "replayed", "duplicates_injected",
-		"duplicates_suppressed", "crashes_injected", "events", "elapsed_ms", "saga_latency_ms", "audit",
+		"duplicates_suppressed", "crashes_injected", "events", "elapsed_ms", "saga_latency_ms", "sagas_per_second", "audit",
 	} {
 		if _, there := doc[key]; !there {
 			t.Errorf("%q is missing", key)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -17,12 +19,14 @@ import (
 
 // phases goes through a run's phases, one after another.
 func (r *run) phases(ctx context.Context) (Report, error) {
+	begun := time.Now()
 	orders, err := r.trouble(ctx)
 	if err != nil {
 		return Report{}, err
 	}
 	r.phase.Store(phaseSettling)
 	restless := r.settle(ctx)
+	took := time.Since(begun)
 
 	r.phase.Store(phaseReplaying)
 	first, replayed, err := r.replay(ctx)
@@ -33,7 +37,9 @@ func (r *run) phases(ctx context.Context) (Report, error) {
 		restless = r.settle(ctx)
 	}
 	r.phase.Store(phaseAuditing)
-	return r.audit(ctx, orders, first, replayed, restless)
+	report, err := r.audit(ctx, orders, first, replayed, restless)
+	report.SagasPerSecond = math.Round(10*float64(report.Confirmed+report.Cancelled)/took.Seconds()) / 10
+	return report, err
 }
 
 // trouble places all orders while everything goes wrong that shall.
@@ -103,7 +109,7 @@ func (r *run) poison(ctx context.Context) error {
 func (r *run) settle(ctx context.Context) error {
 	ctx, cancel := r.whileMoving(ctx)
 	defer cancel()
-	return awaitRest(ctx, r.bus, r.store.DB)
+	return awaitRest(ctx, r.bus, r.store.Database)
 }
 
 // letters are the dead letters of all services.

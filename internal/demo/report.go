@@ -19,15 +19,18 @@ type Report struct {
 	Kept         int `json:"kept"`
 	// DuplicatesInjected were dropped by the server or stored a second time;
 	// suppressed are those that had no second effect.
-	DuplicatesInjected   int          `json:"duplicates_injected"`
-	DuplicatesSuppressed int          `json:"duplicates_suppressed"`
-	CrashesInjected      int          `json:"crashes_injected"`
-	Events               int          `json:"events"`
-	ElapsedMS            int64        `json:"elapsed_ms"`
-	SagaLatencyMS        Latency      `json:"saga_latency_ms"`
-	Seed                 uint64       `json:"seed"`
-	Faults               Faults       `json:"faults"`
-	Audit                audit.Report `json:"audit"`
+	DuplicatesInjected   int     `json:"duplicates_injected"`
+	DuplicatesSuppressed int     `json:"duplicates_suppressed"`
+	CrashesInjected      int     `json:"crashes_injected"`
+	Events               int     `json:"events"`
+	ElapsedMS            int64   `json:"elapsed_ms"`
+	SagaLatencyMS        Latency `json:"saga_latency_ms"`
+	// SagasPerSecond are the orders that ended, by the time from the first one's
+	// placing until nothing was left to do.
+	SagasPerSecond float64      `json:"sagas_per_second"`
+	Seed           uint64       `json:"seed"`
+	Faults         Faults       `json:"faults"`
+	Audit          audit.Report `json:"audit"`
 	// Outcomes is each order's final status in the order of the plan.
 	Outcomes []string `json:"-"`
 }

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -10,6 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/internal/database"
+	"github.com/farandole/farandole/outbox"
 )
 
 const (
@@ -23,12 +24,16 @@ var errRestless = errors.New("demo: the system does not come to rest")
 // awaitRest waits until no service has anything to do: nothing undelivered and
 // nothing unacknowledged for any durable consumer, and nothing unpublished in
 // the outbox in db.
-func awaitRest(ctx context.Context, b *bus.Bus, db *sql.DB) error {
+func awaitRest(ctx context.Context, b *bus.Bus, db *database.Database) error {
+	o, err := db.Outbox(outbox.Config{Names: b.Names()})
+	if err != nil {
+		return err
+	}
 	tick := time.NewTicker(restPoll)
 	defer tick.Stop()
 	var before look
 	for calm := 0; calm < restTwice; {
-		now, err := lookAt(ctx, b, db)
+		now, err := lookAt(ctx, b, o)
 		switch {
 		case err == nil && now.open == 0 && now.last == before.last:
 			calm++
@@ -61,11 +66,12 @@ type look struct {
 
 // lookAt counts what the outbox and the durable consumers of the event stream
 // have not settled.
-func lookAt(ctx context.Context, b *bus.Bus, db *sql.DB) (l look, err error) {
-	err = db.QueryRowContext(ctx, `SELECT count(*) FROM outbox WHERE status IN ('PENDING', 'PROCESSING')`).Scan(&l.open)
+func lookAt(ctx context.Context, b *bus.Bus, o *outbox.Outbox) (l look, err error) {
+	s, err := o.Stats(ctx)
 	if err != nil {
 		return look{}, fmt.Errorf("demo: look at the outbox: %w", err)
 	}
+	l.open = int(s.Pending + s.Processing)
 	stream, err := b.JetStream().Stream(ctx, b.Names().EventsStream())
 	if err != nil {
 		return look{}, fmt.Errorf("demo: look at the stream: %w", err)

@@ -41,7 +41,7 @@ func TestAwaitRest_says_what_is_open(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := awaitRest(t.Context(), b, st.DB); err != nil {
+	if err := awaitRest(t.Context(), b, st.Database); err != nil {
 		t.Fatalf("at rest: %v", err)
 	}
 	e, err := b.Seal(bus.Draft{Type: typePlaced, Key: "ord-1"})
@@ -55,7 +55,7 @@ func TestAwaitRest_says_what_is_open(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		if err := awaitRest(ctx, b, st.DB); !errors.Is(err, errRestless) || !strings.Contains(err.Error(), want) {
+		if err := awaitRest(ctx, b, st.Database); !errors.Is(err, errRestless) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
@@ -145,7 +145,7 @@ func TestKill_commits_nothing_afterwards(t *testing.T) {
 	if err := errors.Join(s.actors[0].rise(t.Context()), <-done); err != nil {
 		t.Fatal(err)
 	}
-	if err := awaitRest(t.Context(), s.bus, s.store.DB); err != nil {
+	if err := awaitRest(t.Context(), s.bus, s.store.Database); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := audit.Run(t.Context(), s.bus, s.store.DB, s.gateway.AdminURL); err != nil || !r.OK || r.Orders != cfg.Orders {

@@ -32,7 +32,7 @@ func TestDemo_gives_up_when_nothing_happens_any_more(t *testing.T) {
 		}
 	}
 	place(1)
-	if err := awaitRest(t.Context(), s.bus, s.store.DB); err != nil {
+	if err := awaitRest(t.Context(), s.bus, s.store.Database); err != nil {
 		t.Fatal(err)
 	}
 	s.actors[2].kill() // inventory: no order gets to its end

@@ -37,7 +37,7 @@ func atRest(t *testing.T, databaseURL string) (*system, []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := awaitRest(t.Context(), s.bus, s.store.DB); err != nil {
+	if err := awaitRest(t.Context(), s.bus, s.store.Database); err != nil {
 		t.Fatal(err)
 	}
 	ids := make([]string, len(orders))
