@@ -47,6 +47,7 @@ func (c *checker) checkInbox() {
 	for _, m := range c.Inbox {
 		switch m.State {
 		case "done", "discarded":
+		case "known": // no event's: which events the consumer has been given
 		case "parked":
 			if !slices.ContainsFunc(c.Letters, func(l Letter) bool { return l.Consumer == m.Consumer && l.EventKey == m.EventKey }) {
 				c.report(Inbox, "", fmt.Sprintf("a dead letter of event %s, parked by %s", m.EventKey, m.Consumer), "none")
