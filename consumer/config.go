@@ -24,7 +24,10 @@ type Config struct {
 	// InFlight is how many events this process holds between delivery and
 	// acknowledgement, at least Concurrency, and 2 with From, where 16 of them,
 	// or half if there are fewer than 32, are for replays and long retries,
-	// which come from the event stream. Defaults to 1,024.
+	// which come from the event stream. Events that queue behind
+	// InFlight/Concurrency others of their key come on top: a key with a backlog
+	// leaves other keys their places. MaxAckPending and 64 MiB bound those.
+	// Defaults to 1,024.
 	InFlight int
 	// MaxAckPending is how many deliveries the server allows to be
 	// unacknowledged over all replicas, short retries included; the largest of

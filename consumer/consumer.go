@@ -73,7 +73,7 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 		bus: b, registry: r, cfg: cfg, ledger: ledger,
 		log:   cfg.Logger.With().Str(keyConsumer, string(cfg.Name)).Logger(),
 		host:  hostname(),
-		lanes: newLanes(), flight: newFlight(), slots: newSlots(cfg.Concurrency, stopped),
+		lanes: newLanes(max(1, cfg.InFlight/cfg.Concurrency)), flight: newFlight(), slots: newSlots(cfg.Concurrency, stopped),
 		suspects: newSuspects(), stopped: stopped, idle: make(chan *delivery),
 		budget: newBudget(cfg.InFlight - cfg.forRedrives()), redrives: newBudget(cfg.forRedrives()),
 		health:    &health{fade: max(2*cfg.Lease, minFade)},
@@ -300,7 +300,7 @@ func (c *Consumer) over(d *delivery, f fate) (next *delivery) {
 func (c *Consumer) finish(d *delivery, f fate) {
 	c.quieten(d, f)
 	c.flight.remove(d)
-	d.budget.release(1)
+	d.leavePlace()
 	c.metrics.count(f.outcome)
 }
 

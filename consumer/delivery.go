@@ -25,6 +25,7 @@ type delivery struct {
 	sequence uint64
 	stored   time.Time
 	budget   *budget // where it holds a place
+	extra    int     // or this many bytes instead of one
 	lane     string
 	redrive  dlq.Redrive // zero for an original delivery
 	// redelivered says that the event has been handed out before: this message,
@@ -75,6 +76,22 @@ func newDelivery(c *Consumer, m *nats.Msg, s source) (*delivery, error) {
 	}
 	d.lane = laneOf(d, s.own)
 	return d, nil
+}
+
+// giveUpPlace lets others have d's place while d waits behind many of its key.
+func (d *delivery) giveUpPlace() {
+	if bytes := int(bus.PayloadSize(d.msg)); d.budget.swap(bytes) {
+		d.extra = bytes
+	}
+}
+
+// leavePlace ends d's hold on the process.
+func (d *delivery) leavePlace() {
+	if d.extra > 0 {
+		d.budget.shrink(d.extra)
+		return
+	}
+	d.budget.release(1)
 }
 
 // laneOf names the key within which order is kept: the key token of our own

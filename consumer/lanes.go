@@ -20,6 +20,11 @@ const holdStep = 50 * time.Millisecond
 // others. Deliveries enter with [lanes.enter]; whoever is told to run one runs
 // it and calls [lanes.leave], which hands out the next.
 type lanes struct {
+	// share is how many queued deliveries of a key hold a place of the process.
+	// Those behind them give theirs up: they could not run soon, and events of
+	// other keys, for which workers are free, would not be asked for.
+	share int
+
 	mu    sync.Mutex
 	byKey map[string]*lane
 }
@@ -47,7 +52,7 @@ type held struct {
 	delay time.Duration
 }
 
-func newLanes() *lanes { return &lanes{byKey: map[string]*lane{}} }
+func newLanes(share int) *lanes { return &lanes{share: share, byKey: map[string]*lane{}} }
 
 // enter admits d to its lane. If run is true the caller runs d now. Otherwise,
 // if back is positive d may not run now, because an earlier event of the key
@@ -72,6 +77,9 @@ func (l *lanes) enter(d *delivery, now time.Time) (run bool, back time.Duration)
 	case ln.stuck:
 		ln.await(d.sequence, wait{due: now.Add(stuckRetry), behind: true})
 		return false, stuckRetry
+	}
+	if len(ln.queue) >= l.share {
+		d.giveUpPlace()
 	}
 	i := len(ln.queue)
 	for i > 0 && ln.queue[i-1].sequence > d.sequence {

@@ -46,7 +46,7 @@ func wantNext(t *testing.T, l *lanes, d *delivery, now time.Time, want *delivery
 
 func TestLanesRunOneKeyInStreamOrder(t *testing.T) {
 	t.Parallel()
-	l := newLanes()
+	l := newLanes(1000)
 	d1, d2, d3, d4 := onLane("a", 1), onLane("a", 2), onLane("a", 3), onLane("a", 4)
 	wantRun(t, l, d1, laneClock)
 	wantQueued(t, l, d4, laneClock)
@@ -64,7 +64,7 @@ func TestLanesRunOneKeyInStreamOrder(t *testing.T) {
 
 func TestLanesRetryHoldsItsKey(t *testing.T) {
 	t.Parallel()
-	l := newLanes()
+	l := newLanes(1000)
 	d1, d2, d3 := onLane("a", 1), onLane("a", 2), onLane("a", 3)
 	wantRun(t, l, d1, laneClock)
 	wantQueued(t, l, d2, laneClock)
@@ -93,7 +93,7 @@ func TestLanesRetryHoldsItsKey(t *testing.T) {
 
 func TestLanesFollowersDoNotAddUpTheirDelays(t *testing.T) {
 	t.Parallel()
-	l := newLanes()
+	l := newLanes(1000)
 	d := onLane("a", 1)
 	wantRun(t, l, d, laneClock)
 	for i := range uint64(1000) {
@@ -107,7 +107,7 @@ func TestLanesFollowersDoNotAddUpTheirDelays(t *testing.T) {
 
 func TestLanesGiveUpOnARetryThatWentElsewhere(t *testing.T) {
 	t.Parallel()
-	l := newLanes()
+	l := newLanes(1000)
 	d := onLane("a", 1)
 	wantRun(t, l, d, laneClock)
 	l.leave(d, time.Second, laneClock)
@@ -127,7 +127,7 @@ func TestLanesGiveUpOnARetryThatWentElsewhere(t *testing.T) {
 
 func TestLanesSweepForgetsWhatNeverCameBack(t *testing.T) {
 	t.Parallel()
-	l := newLanes()
+	l := newLanes(1000)
 	for i := range uint64(100) {
 		d := onLane(fmt.Sprint(i), i)
 		wantRun(t, l, d, laneClock)
@@ -145,7 +145,7 @@ func TestLanesSweepForgetsWhatNeverCameBack(t *testing.T) {
 
 func TestLanesRedeliveryOfTheRunningEventWaitsItsRetry(t *testing.T) {
 	t.Parallel()
-	l := newLanes()
+	l := newLanes(1000)
 	d, copied := onLane("a", 1), onLane("a", 1)
 	wantRun(t, l, d, laneClock)
 	wantQueued(t, l, copied, laneClock) // its ack wait ran out on the way
@@ -159,7 +159,7 @@ func TestLanesRedeliveryOfTheRunningEventWaitsItsRetry(t *testing.T) {
 // for its own retry, not for that of a later event which its follower waits for.
 func TestLanesGiveEachItsOwnDelay(t *testing.T) {
 	t.Parallel()
-	l := newLanes()
+	l := newLanes(1000)
 	d1, copied, d2, d3 := onLane("a", 1), onLane("a", 1), onLane("a", 2), onLane("a", 3)
 	wantRun(t, l, d2, laneClock)
 	wantQueued(t, l, d1, laneClock)
@@ -181,7 +181,7 @@ func wantNextRetry(t *testing.T, l *lanes, d *delivery, retry time.Duration, wan
 
 func TestLanesStuckKeyIsLeftToOthers(t *testing.T) {
 	t.Parallel()
-	l := newLanes()
+	l := newLanes(1000)
 	d, follower := onLane("a", 1), onLane("a", 2)
 	wantRun(t, l, d, laneClock)
 	wantQueued(t, l, follower, laneClock)
@@ -203,7 +203,7 @@ func TestLanesStuckKeyIsLeftToOthers(t *testing.T) {
 
 func TestLanesEmptyHandsOutTheQueues(t *testing.T) {
 	t.Parallel()
-	l := newLanes()
+	l := newLanes(1000)
 	a, b := onLane("a", 1), onLane("b", 2)
 	wantRun(t, l, a, laneClock)
 	wantRun(t, l, b, laneClock)
@@ -332,7 +332,7 @@ func (m *laneModel) run(t *rapid.T) *delivery {
 func TestLanesAgainstModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		m := &laneModel{lanes: newLanes(), now: laneClock, running: map[string]*delivery{}}
+		m := &laneModel{lanes: newLanes(1000), now: laneClock, running: map[string]*delivery{}}
 		t.Repeat(map[string]func(*rapid.T){
 			"publish": func(t *rapid.T) {
 				key := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key")

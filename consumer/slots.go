@@ -36,10 +36,12 @@ type slot struct {
 func (s *slot) release() { s.once.Do(func() { <-s.of.free }) }
 
 // budget bounds the deliveries this process holds: a pull asks the server for
-// no more than what is free.
+// no more than what is free. Those which are far behind others of their key hold
+// no place; MaxAckPending bounds them, and how large they are together.
 type budget struct {
 	mu    sync.Mutex
 	free  int
+	extra int // bytes of deliveries without a place
 	freed []chan struct{} // one for each who watches
 }
 
@@ -65,6 +67,29 @@ func (b *budget) reserve(least, most int) int {
 	}
 	b.free -= n
 	return n
+}
+
+// maxExtra is how many bytes a process holds of deliveries without a place.
+const maxExtra = 64 << 20
+
+// swap frees a place, and takes room for so many bytes instead, if there is.
+func (b *budget) swap(bytes int) bool {
+	b.mu.Lock()
+	if b.extra+bytes > maxExtra {
+		b.mu.Unlock()
+		return false
+	}
+	b.extra += bytes
+	b.mu.Unlock()
+	b.release(1)
+	return true
+}
+
+// shrink gives back what swap has taken.
+func (b *budget) shrink(bytes int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.extra -= bytes
 }
 
 // overdraw takes a place that was not reserved.

@@ -95,6 +95,22 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+func TestBudgetSwapsPlacesForBytes(t *testing.T) {
+	t.Parallel()
+	b := newBudget(2)
+	b.reserve(2, 2)
+	if !b.swap(maxExtra-1) || b.free != 1 {
+		t.Errorf("%d places are free after one was given up, want 1", b.free)
+	}
+	if b.swap(2) || b.free != 1 {
+		t.Error("more bytes are held than there may be")
+	}
+	b.shrink(maxExtra - 1)
+	if !b.swap(2) || b.free != 2 {
+		t.Errorf("%d places are free after both were given up, want 2", b.free)
+	}
+}
+
 func TestBudgetOfManyPullersIsNeverExceeded(t *testing.T) {
 	t.Parallel()
 	const places = 50
