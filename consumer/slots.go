@@ -41,7 +41,7 @@ func (s *slot) release() { s.once.Do(func() { <-s.of.free }) }
 type budget struct {
 	mu    sync.Mutex
 	free  int
-	extra int // bytes of deliveries without a place
+	extra int             // bytes of deliveries without a place
 	freed []chan struct{} // one for each who watches
 }
 
