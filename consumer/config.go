@@ -48,8 +48,9 @@ type Config struct {
 	// MaxCrashes is how many runs may end without an outcome (the process
 	// died) before the event is dead-lettered as "crashloop". Defaults to 5.
 	MaxCrashes int
-	// From attaches the consumer to a stream that Farandole does not own.
-	// Defaults to the system's event stream and the registered types.
+	// From attaches the consumer to a stream that Farandole does not own, whose
+	// events are of any type ([HandleOthers]). What comes is what matches its
+	// subjects. Defaults to the system's event stream and the registered types.
 	From *Source
 	// Ledger remembers what has been handled. Defaults to a dedup.KV with its defaults.
 	Ledger dedup.Ledger

@@ -57,7 +57,7 @@ type Consumer struct {
 // error matching [ErrConfig]. It does no I/O and starts nothing.
 func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 	cfg = cfg.withDefaults()
-	if err := errors.Join(cfg.validate(), r.validate()); err != nil {
+	if err := errors.Join(cfg.validate(), r.validate(cfg.From != nil)); err != nil {
 		return nil, err
 	}
 	ledger := cfg.Ledger
@@ -218,7 +218,7 @@ func (c *Consumer) Health() error {
 		return errors.Join(fmt.Errorf("%w: %w", ErrUnhealthy, errEnded), *err)
 	}
 	now := time.Now()
-	errs := []error{c.health.err(now), c.flight.err(), c.unhandled.err(c.cfg.Name, now)}
+	errs := []error{c.health.err(now), c.flight.err(), c.unhandled.err(now)}
 	if ledger, ok := c.ledger.(interface{ Health() error }); ok {
 		if err := ledger.Health(); err != nil {
 			errs = append(errs, fmt.Errorf("%w: ledger: %w", ErrUnhealthy, err))

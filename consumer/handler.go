@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/state"
@@ -48,6 +49,7 @@ type handler func(ctx context.Context, e bus.Event) (Step, error)
 type Registry struct {
 	handlers map[bus.Type]handler
 	types    []bus.Type
+	others   handler // of types without a handler of their own
 	errs     []error
 }
 
@@ -58,6 +60,9 @@ func NewRegistry() *Registry { return &Registry{handlers: map[bus.Type]handler{}
 // dead-lettered with reason "decode" and h is not called. A second handler for
 // one type and an illegal type are reported by [New], so that a service's
 // registrations need no error handling of their own.
+//
+// With [Config.From] the type is whatever others call it, to the letter:
+// bus.Define[Pull]("com.github.pull.create").
 func Handle[T any](r *Registry, d bus.Definition[T], h Handler[T]) {
 	HandleEvent(r, d.Type(), func(ctx context.Context, e bus.Event) (Step, error) {
 		data, err := d.Decode(e)
@@ -72,10 +77,6 @@ func Handle[T any](r *Registry, d bus.Definition[T], h Handler[T]) {
 // event's data to h, whatever they are: for handlers that pass events on
 // rather than react to what they say.
 func HandleEvent(r *Registry, t bus.Type, h func(ctx context.Context, e bus.Event) (Step, error)) {
-	if err := t.Validate(); err != nil {
-		r.errs = append(r.errs, err)
-		return
-	}
 	if _, taken := r.handlers[t]; taken {
 		r.errs = append(r.errs, fmt.Errorf("%w: two handlers for %s", ErrConfig, t))
 		return
@@ -84,9 +85,32 @@ func HandleEvent(r *Registry, t bus.Type, h func(ctx context.Context, e bus.Even
 	r.handlers[t] = h
 }
 
-func (r *Registry) handles(t bus.Type) bool {
-	_, ok := r.handlers[t]
-	return ok
+// HandleOthers registers h for the events of a foreign stream ([Config.From])
+// whose type has no handler of its own: such a stream is filtered by subject and
+// not by type. Without it they are given back until a replica has a handler. It
+// returns [Skip] for what is not wanted.
+func HandleOthers(r *Registry, h func(ctx context.Context, e bus.Event) (Step, error)) {
+	if r.others != nil {
+		r.errs = append(r.errs, fmt.Errorf("%w: two handlers for other types", ErrConfig))
+		return
+	}
+	r.others = h
+}
+
+// handlerOf returns the handler of an event type as events bear it; err matches
+// [bus.ErrInvalidType] when it is none of Farandole's and has no handler.
+func (r *Registry) handlerOf(n bus.Names, eventType string) (h handler, t bus.Type, err error) {
+	if h, ok := r.handlers[bus.Type(eventType)]; ok {
+		return h, bus.Type(eventType), nil
+	}
+	t, err = n.TypeOf(eventType)
+	if h, ok := r.handlers[t]; ok && err == nil {
+		return h, t, nil
+	}
+	if r.others != nil {
+		return r.others, bus.Type(eventType), nil
+	}
+	return nil, t, err
 }
 
 // Types returns the registered event types in the order of registration.
@@ -96,20 +120,32 @@ func (r *Registry) Types() []bus.Type { return append([]bus.Type(nil), r.types..
 // consumer (a panic is an error), and returns its step. It needs no server:
 // tests of handlers use it through bustest.
 func (r *Registry) Invoke(ctx context.Context, n bus.Names, e bus.Event) (Step, error) {
-	t, err := n.TypeOf(e.Type())
+	h, t, err := r.handlerOf(n, e.Type())
 	if err != nil {
 		return Step{}, &outcomeError{outcome: undecodable, err: err}
 	}
-	h, ok := r.handlers[t]
-	if !ok {
+	if h == nil {
 		return Step{}, fmt.Errorf("%w: no handler for %s", ErrConfig, t)
 	}
 	return contain(ctx, h, e)
 }
 
-func (r *Registry) validate() error {
-	errs := r.errs
-	if len(r.handlers) == 0 && len(errs) == 0 {
+// validate joins what is wrong with the registrations. foreign says that events
+// come from a stream that is not Farandole's.
+func (r *Registry) validate(foreign bool) error {
+	errs := slices.Clone(r.errs)
+	for _, t := range r.types {
+		switch err := t.Validate(); {
+		case !foreign && err != nil:
+			errs = append(errs, err)
+		case t == "":
+			errs = append(errs, fmt.Errorf("%w: a handler for no type", ErrConfig))
+		}
+	}
+	if !foreign && r.others != nil {
+		errs = append(errs, fmt.Errorf("%w: HandleOthers needs From: the event stream is filtered by type", ErrConfig))
+	}
+	if len(r.handlers) == 0 && r.others == nil && len(errs) == 0 {
 		errs = append(errs, fmt.Errorf("%w: no handlers registered", ErrConfig))
 	}
 	return errors.Join(errs...)

@@ -22,6 +22,7 @@ type unhandled struct {
 	// before this one is unhealthy, and how long one that came no more is shown.
 	patience time.Duration
 	longest  time.Duration // an event stays away when it has looked that long
+	remedy   string
 	desc     *prometheus.Desc
 
 	mu     sync.Mutex
@@ -52,8 +53,12 @@ const (
 const shownTypes = 32
 
 func newUnhandled(cfg Config) *unhandled {
+	remedy := fmt.Sprintf("run a version of %s that handles them, or drop them with `farandole consumer drop %s`", cfg.Name, cfg.Name)
+	if cfg.From != nil {
+		remedy = fmt.Sprintf("run a version of %s that handles them, with HandleOthers if need be, or narrow the subjects of From", cfg.Name)
+	}
 	return &unhandled{
-		patience: 2 * cfg.Lease, longest: cfg.Lease / 3, events: map[place]stray{},
+		remedy: remedy, patience: 2 * cfg.Lease, longest: cfg.Lease / 3, events: map[place]stray{},
 		desc: prometheus.NewDesc("farandole_unhandled_events", "Events that come back because no replica handles their type.",
 			[]string{"type"}, prometheus.Labels{keyConsumer: string(cfg.Name)}),
 	}
@@ -62,8 +67,11 @@ func newUnhandled(cfg Config) *unhandled {
 // stray gives an event back that has no handler here, before anything is
 // claimed or spent.
 func (c *Consumer) stray(d *delivery, e bus.Event) (fate, bool) {
-	t, err := c.bus.Names().TypeOf(e.Type())
-	if err != nil || c.registry.handles(t) {
+	h, t, err := c.registry.handlerOf(c.bus.Names(), e.Type())
+	if err != nil && c.cfg.From != nil { // a type of others
+		t, err = bus.Type(e.Type()), nil
+	}
+	if err != nil || h != nil {
 		return fate{}, false
 	}
 	delay, first := c.unhandled.note(d, t, time.Now())
@@ -123,7 +131,7 @@ func (u *unhandled) size() int {
 }
 
 // err names the types that nobody handles.
-func (u *unhandled) err(c bus.Consumer, now time.Time) error {
+func (u *unhandled) err(now time.Time) error {
 	_, long := u.counts(now)
 	if len(long) == 0 {
 		return nil
@@ -135,8 +143,7 @@ func (u *unhandled) err(c bus.Consumer, now time.Time) error {
 	if more := len(types) - shownTypes; more > 0 {
 		types = append(types[:shownTypes], fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Errorf("%w: %w: %s: run a version of %s that handles them, or drop them with `farandole consumer drop %s`",
-		ErrUnhealthy, errNoHandler, strings.Join(types, ", "), c, c)
+	return fmt.Errorf("%w: %w: %s: %s", ErrUnhealthy, errNoHandler, strings.Join(types, ", "), u.remedy)
 }
 
 // Describe and Collect make it a metric.
