@@ -75,7 +75,11 @@ func (n Names) AdmitTimer(c Consumer, m *nats.Msg) error {
 		if !strings.HasSuffix(target, "."+key) {
 			return fmt.Errorf("%w: timer: header %s: %s has another key than %s", ErrNotAdmitted, jetstream.ScheduleTargetHeader, quote(target), quote(m.Subject))
 		}
-		return n.isEventOn(target, m)
+		subject, ok := strings.CutPrefix(target, n.dotted("due."))
+		if !ok {
+			return fmt.Errorf("%w: timer: header %s: %s: want %s", ErrNotAdmitted, jetstream.ScheduleTargetHeader, quote(target), quote(n.DueSubject(target)))
+		}
+		return n.isEventOn(n.dotted(subject), m)
 	case only(nats.MsgIdHdr, jetstream.MsgRollup, jetstream.MsgTTLHeader):
 		lifetime, err := time.ParseDuration(m.Header[jetstream.MsgTTLHeader][0])
 		if m.Header[jetstream.MsgRollup][0] == jetstream.MsgRollupSubject && err == nil && lifetime > 0 && lifetime <= maxTombstone && len(m.Data) == 0 {

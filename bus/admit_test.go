@@ -34,7 +34,7 @@ func set(t *testing.T) *nats.Msg {
 	t.Helper()
 	m := admitted(t)
 	m.Header[jetstream.ScheduleHeader] = []string{bus.ScheduleAt(time.Now().Add(time.Hour))}
-	m.Header[jetstream.ScheduleTargetHeader] = []string{m.Subject}
+	m.Header[jetstream.ScheduleTargetHeader] = []string{"shop.due" + strings.TrimPrefix(m.Subject, "shop")}
 	m.Subject = shop.TimerSubject("order", "deadline", "ord/1")
 	return m
 }
@@ -98,7 +98,8 @@ func TestAdmitTimer(t *testing.T) {
 	admit := func(m *nats.Msg) error { return shop.AdmitTimer("order", m) }
 	spoiled(t, set, admit, map[string]func(*nats.Msg){
 		"want one instant":              header(jetstream.ScheduleHeader, "@every 1s"),
-		"belongs on":                    header(jetstream.ScheduleTargetHeader, "shop.state.inventory.ord=2F1"),
+		"belongs on":                    header(jetstream.ScheduleTargetHeader, "shop.due.state.inventory.ord=2F1"),
+		"want \"shop.due.events.":       header(jetstream.ScheduleTargetHeader, "shop.events.order.placed.v1.ord=2F1"),
 		"has another key":               header(jetstream.ScheduleTargetHeader, "shop.events.order.placed.v1.ord-2"),
 		"want the event key":            header(nats.MsgIdHdr, "x"),
 		"those that set a timer":        header(jetstream.MsgRollup, "all"),

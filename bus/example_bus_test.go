@@ -46,6 +46,7 @@ func ExampleConnect() {
 		log.Fatal(err)
 	}
 	// Output:
+	// create  TIMERS
 	// create  EVENTS
 	// create  DLQ
 	// create  KV_dedup

@@ -174,8 +174,12 @@ func (n Names) Validate() error {
 	return nil
 }
 
-// EventsStream is the stream that holds events, redrives, timers, ledger marks and state.
+// EventsStream is the stream that holds events, redrives, ledger marks and state.
 func (n Names) EventsStream() string { return n.dashed("EVENTS") }
+
+// TimersStream is the stream in which timers wait, and from which the event
+// stream takes what is due.
+func (n Names) TimersStream() string { return n.dashed("TIMERS") }
 
 // DLQStream is the stream that holds dead letters.
 func (n Names) DLQStream() string { return n.dashed("DLQ") }
@@ -222,6 +226,16 @@ func (n Names) IsRedrive(c Consumer, subject string) bool {
 func (n Names) TimerSubject(c Consumer, name string, k Key) string {
 	return n.dotted("timer.") + string(c) + "." + name + "." + EscapeKey(k)
 }
+
+// DueSubject is where the server puts a timer's message when its time has
+// come, so that it gets to subject in the event stream: due.<subject>. The
+// subject is that of an event or a redrive.
+func (n Names) DueSubject(subject string) string {
+	return n.dotted("due.") + strings.TrimPrefix(subject, n.dotted(""))
+}
+
+// IsTimer reports whether a subject is that of a timer.
+func (n Names) IsTimer(subject string) bool { return strings.HasPrefix(subject, n.dotted("timer.")) }
 
 // TimersFilter is the subject filter for a consumer's timers of one name; an empty part means any.
 func (n Names) TimersFilter(c Consumer, name string) string {

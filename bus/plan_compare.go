@@ -3,6 +3,7 @@ package bus
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,7 +43,8 @@ func compare(have, want jetstream.StreamConfig) Step {
 	c.allow("allow_atomic", &c.next.AllowAtomicPublish, want.AllowAtomicPublish)
 	c.allow("allow_msg_ttl", &c.next.AllowMsgTTL, want.AllowMsgTTL)
 	c.allow("allow_msg_schedules", &c.next.AllowMsgSchedules, want.AllowMsgSchedules)
-	c.allow("allow_rollup_hdrs", &c.next.AllowRollup, want.AllowRollup)
+	c.rollup()
+	c.sources()
 	c.allow("allow_direct", &c.next.AllowDirect, want.AllowDirect)
 	c.deny("deny_delete", &c.next.DenyDelete, want.DenyDelete)
 	c.deny("deny_purge", &c.next.DenyPurge, want.DenyPurge)
@@ -85,6 +87,47 @@ func (c *comparison) unusable() {
 		c.next.NoAck = false
 		c.safe("no_ack", "true", "false")
 	}
+}
+
+// rollup switches roll-ups on where they are wanted, and off elsewhere: one of
+// "all", which any publisher can send, erases the stream.
+func (c *comparison) rollup() {
+	have, want := c.have.AllowRollup, c.want.AllowRollup
+	if have != want {
+		c.next.AllowRollup = want
+		c.safe("allow_rollup_hdrs", strconv.FormatBool(have), strconv.FormatBool(want))
+	}
+}
+
+// sources adds those that are missing. The server allows none, and no end of
+// roll-ups, in a stream that once allowed schedules.
+func (c *comparison) sources() {
+	if len(c.want.Sources) > 0 && c.have.AllowMsgSchedules {
+		c.refuse("allow_msg_schedules", "true", "false", "any publisher can erase such a stream, and the server cannot switch it off: "+
+			"make the stream anew with all that is in it; docs/timers.md says how, in three commands")
+		return
+	}
+	for _, want := range c.want.Sources {
+		if slices.ContainsFunc(c.have.Sources, func(have *jetstream.StreamSource) bool {
+			return have.Name == want.Name && slices.Equal(have.SubjectTransforms, want.SubjectTransforms)
+		}) {
+			continue
+		}
+		c.next.Sources = slices.DeleteFunc(slices.Clone(c.next.Sources), func(s *jetstream.StreamSource) bool { return s.Name == want.Name })
+		c.next.Sources = append(c.next.Sources, want)
+		c.safe("sources", showSources(c.have.Sources), showSources(c.next.Sources))
+	}
+}
+
+func showSources(sources []*jetstream.StreamSource) string {
+	if len(sources) == 0 {
+		return "none"
+	}
+	names := make([]string, len(sources))
+	for i, s := range sources {
+		names[i] = s.Name
+	}
+	return strings.Join(names, " ")
 }
 
 // subjects adds what is missing; a wanted subject takes the place of those it covers.

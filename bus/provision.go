@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -52,6 +53,9 @@ func (b *Bus) Apply(ctx context.Context, p Plan) error {
 			return fmt.Errorf("bus: %s stream %s: %w", s.Action, s.Stream, err)
 		}
 	}
+	if slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Stream == b.cfg.Names.EventsStream() && s.Action == ActionUpdate }) {
+		return b.moveTimers(ctx)
+	}
 	return nil
 }
 
@@ -81,6 +85,11 @@ func (b *Bus) planStream(ctx context.Context, want jetstream.StreamConfig) (Step
 		return Step{}, err
 	default:
 		step = compare(have, want)
+		if want.Name == b.cfg.Names.EventsStream() {
+			if err := b.planTimers(ctx, &step); err != nil {
+				return Step{}, err
+			}
+		}
 	}
 	for _, subject := range missingSubjects(have, want) {
 		if err := b.refuseOverlaps(ctx, &step, subject); err != nil {

@@ -128,7 +128,7 @@ func TestB109_a_denied_publish_is_told_at_once_with_its_subject(t *testing.T) {
 	t.Run("API", func(t *testing.T) {
 		t.Parallel()
 		b := login("inventory")
-		denied(t, "$JS.API.STREAM.INFO."+b.Names().EventsStream(), func() error {
+		denied(t, "$JS.API.STREAM.INFO."+b.Names().TimersStream(), func() error {
 			_, err := b.Provision(t.Context(), b.Topology(bus.TopologyConfig{}))
 			return err
 		})

@@ -73,7 +73,7 @@ func (b *Bus) scan(ctx context.Context, stream, filter string) (*scan, error) {
 	cfg := jetstream.ConsumerConfig{
 		Name:              "scan-" + rand.Text(),
 		FilterSubject:     filter,
-		DeliverPolicy:     jetstream.DeliverAllPolicy, // of a document there is one message
+		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy, // of a document there may be older versions for a moment
 		AckPolicy:         jetstream.AckNonePolicy,
 		MemoryStorage:     true,
 		Replicas:          1,

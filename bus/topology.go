@@ -42,21 +42,54 @@ type TopologyConfig struct {
 	DLQMaxMsgs, DLQMaxBytes int64
 }
 
-// Topology returns what this system wants: the stream of events, the stream of
-// dead letters and the KV buckets. It asks nobody; see [Bus.Provision].
+// Topology returns what this system wants: the streams of timers, events and
+// dead letters, and the KV buckets. It asks nobody; see [Bus.Provision].
 func (b *Bus) Topology(cfg TopologyConfig) Topology {
 	names := b.cfg.Names
-	t := Topology{Streams: []jetstream.StreamConfig{eventsStream(names, cfg), dlqStream(names, cfg)}}
+	t := Topology{Streams: []jetstream.StreamConfig{timersStream(names, cfg), eventsStream(names, cfg), dlqStream(names, cfg)}}
 	for _, bucket := range append([]string{"dedup", StateBucket, "sagas", "contracts"}, cfg.Buckets...) {
 		t.Streams = append(t.Streams, bucketStream(names.Bucket(bucket), cfg))
 	}
 	return t
 }
 
+// timersStream allows what the event stream must not: a publisher's roll-up of
+// "all" erases a stream.
+func timersStream(names Names, cfg TopologyConfig) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:              names.TimersStream(),
+		Description:       "Farandole timers and retries that are put off",
+		Subjects:          []string{names.Root("timer.>"), names.Root("due.>")},
+		Retention:         jetstream.LimitsPolicy,
+		Storage:           jetstream.FileStorage,
+		Discard:           jetstream.DiscardOld,
+		Replicas:          max(cfg.Replicas, 1),
+		MaxBytes:          -1,
+		MaxMsgs:           -1,
+		MaxMsgsPerSubject: -1,
+		MaxMsgSize:        -1,
+		MaxConsumers:      -1,
+		Duplicates:        DefaultDuplicates,
+		AllowMsgTTL:       true,
+		AllowMsgSchedules: true,
+		AllowRollup:       true,
+		AllowDirect:       true,
+	}
+}
+
+// dueTransforms are what the event stream takes from the stream of timers: events and redrives, nothing else.
+func dueTransforms(names Names) []jetstream.SubjectTransformConfig {
+	var transforms []jetstream.SubjectTransformConfig
+	for _, subject := range []string{names.Root("events.>"), names.Root("redrive.>")} {
+		transforms = append(transforms, jetstream.SubjectTransformConfig{Source: names.DueSubject(subject), Destination: subject})
+	}
+	return transforms
+}
+
 func eventsStream(names Names, cfg TopologyConfig) jetstream.StreamConfig {
 	s := jetstream.StreamConfig{
 		Name:               names.EventsStream(),
-		Description:        "Farandole events, redrives, timers, ledger marks and state",
+		Description:        "Farandole events, redrives, ledger marks and state",
 		Retention:          jetstream.LimitsPolicy,
 		Storage:            jetstream.FileStorage,
 		Discard:            jetstream.DiscardOld,
@@ -70,14 +103,13 @@ func eventsStream(names Names, cfg TopologyConfig) jetstream.StreamConfig {
 		Duplicates:         cfg.Duplicates,
 		AllowAtomicPublish: true,
 		AllowMsgTTL:        true,
-		AllowMsgSchedules:  true,
-		AllowRollup:        true,
 		AllowDirect:        true,
+		Sources:            []*jetstream.StreamSource{{Name: names.TimersStream(), SubjectTransforms: dueTransforms(names)}},
 	}
 	if s.Duplicates == 0 {
 		s.Duplicates = DefaultDuplicates
 	}
-	for _, root := range []string{"events.>", "redrive.>", "timer.>", "ledger.>", "state.>"} {
+	for _, root := range []string{"events.>", "redrive.>", "ledger.>", "state.>"} {
 		s.Subjects = append(s.Subjects, names.Root(root))
 	}
 	return s

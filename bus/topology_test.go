@@ -82,7 +82,7 @@ func TestProvisionCreatesKeepsAndIsRepeatable(t *testing.T) {
 	b := fresh(t)
 	topology := b.Topology(bus.TopologyConfig{Buckets: []string{"extra"}})
 	first := plan(t, b, topology)
-	if !first.Changed() || len(first.Steps) != 6 || first.Steps[0].Action != bus.ActionCreate {
+	if !first.Changed() || len(first.Steps) != 8 || first.Steps[0].Action != bus.ActionCreate {
 		t.Errorf("first plan:\n%s", first)
 	}
 	bustest.Provision(t, b, bus.TopologyConfig{Buckets: []string{"extra"}})
@@ -90,7 +90,7 @@ func TestProvisionCreatesKeepsAndIsRepeatable(t *testing.T) {
 		t.Errorf("plan after provisioning:\n%s", again)
 	}
 	events := config(t, b, b.Names().EventsStream())
-	if !events.AllowAtomicPublish || !events.AllowMsgTTL || !events.AllowMsgSchedules || !events.AllowRollup ||
+	if !events.AllowAtomicPublish || !events.AllowMsgTTL || events.AllowMsgSchedules || events.AllowRollup ||
 		!events.AllowDirect || events.Storage != jetstream.FileStorage || events.Duplicates != 2*time.Minute {
 		t.Errorf("events stream is %+v", events)
 	}
@@ -174,7 +174,7 @@ func TestB65_dead_letters_inside_the_events_are_refused(t *testing.T) {
 	t.Parallel()
 	b := fresh(t)
 	topology := b.Topology(bus.TopologyConfig{})
-	topology.Streams[1].Subjects = []string{b.Names().Root("events.dlq.>")}
+	topology.Streams[2].Subjects = []string{b.Names().Root("events.dlq.>")}
 	mention(t, refused(t, b, topology), b.Names().Root("events.dlq.>"), b.Names().Root("events.>"),
 		b.Names().EventsStream(), b.Names().DLQStream())
 }
@@ -202,7 +202,7 @@ func TestB106_an_existing_stream_is_brought_to_what_is_wanted_or_refused_and_los
 	p := plan(t, b, b.Topology(bus.TopologyConfig{EventsMaxAge: 2 * time.Hour}))
 	for setting, want := range map[string][2]string{
 		"max_age": {"1h0m0s", "2h0m0s"}, "max_msgs": {"1000", "unlimited"}, "duplicate_window": {"1m0s", "2m0s"},
-		"allow_atomic": {"false", "true"}, "allow_msg_schedules": {"false", "true"},
+		"allow_atomic": {"false", "true"}, "sources": {"none", b.Names().TimersStream()},
 	} {
 		if c := change(t, p, name, setting); c.Have != want[0] || c.Want != want[1] || !c.Safe || c.Kept {
 			t.Errorf("%s", c)
@@ -243,7 +243,7 @@ func TestB106_an_existing_stream_is_brought_to_what_is_wanted_or_refused_and_los
 	}
 	before := config(t, b, name)
 	mention(t, refused(t, b, b.Topology(bus.TopologyConfig{Replicas: 3})), name,
-		"storage: have memory, want file", "discard: have new, want old", "retention: have interest, want limits", "deny_delete", "deny_purge",
+		"storage: have memory, want file", "retention: have interest, want limits", "deny_delete", "deny_purge",
 		"replicas need a cluster")
 	if after := config(t, b, name); after.MaxAge != before.MaxAge || len(after.Subjects) != len(before.Subjects) {
 		t.Errorf("a refused plan changed the stream: %+v", after)
@@ -261,7 +261,6 @@ func TestStreamsOfAnotherKindAreRefused(t *testing.T) {
 	}{
 		"mirror":  {jetstream.StreamConfig{Mirror: &jetstream.StreamSource{Name: "origin"}}, "mirror of origin"},
 		"counter": {jetstream.StreamConfig{Subjects: []string{"events.>"}, AllowMsgCounter: true, AllowDirect: true}, "allow_msg_counter"},
-		"sources": {jetstream.StreamConfig{Subjects: []string{"events.>"}, Sources: []*jetstream.StreamSource{{Name: "origin"}}}, "sources"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -39,7 +39,7 @@ type Consumer struct {
 	durables  durables
 	window    atomic.Int64
 	unhandled *unhandled
-	// schedules of the event stream: timers and deferred retries.
+	// schedules is the stream of timers and deferred retries.
 	schedules *schedules
 	// now is the server's clock: a wrong clock of this process neither hurries
 	// retries nor lets events expire.
@@ -78,7 +78,7 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 		budget: newBudget(cfg.InFlight - cfg.forRedrives()), redrives: newBudget(cfg.forRedrives()),
 		health:    &health{fade: max(2*cfg.Lease, minFade)},
 		doubts:    &doubts{fade: max(2*cfg.Lease, minFade) + cfg.Retry.MaxDelay},
-		schedules: &schedules{bus: b, stream: b.Names().EventsStream()},
+		schedules: &schedules{bus: b, timers: b.Names().TimersStream(), events: b.Names().EventsStream()},
 		now:       b.Clock(b.Names().EventsStream()).Now,
 		unhandled: newUnhandled(cfg),
 	}

@@ -131,7 +131,7 @@ func TestB56_control_headers_do_not_act_again(t *testing.T) {
 		t.Fatal(err)
 	}
 	control := map[string]string{
-		"Nats-Expected-Last-Subject-Sequence": "0", "Nats-TTL": "1h", "Nats-Rollup": "sub", "Nats-Msg-Id": "z",
+		"Nats-Expected-Last-Subject-Sequence": "0", "Nats-TTL": "1h", "Nats-Msg-Id": "z",
 	}
 	for name, value := range control {
 		m.Header[name] = []string{value}

@@ -29,7 +29,7 @@ func deferring() consumer.Config {
 // deferred returns what waits for its retry.
 func (s *system) deferred() []jetstream.Msg {
 	s.tb.Helper()
-	return s.messages(s.bus.Names().EventsStream(), s.bus.Names().Root("timer.payment.retry.*"))
+	return s.messages(s.bus.Names().TimersStream(), s.bus.Names().Root("timer.payment.retry.*"))
 }
 
 func TestB40_long_retries_leave_room_for_the_healthy(t *testing.T) {

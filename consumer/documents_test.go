@@ -230,7 +230,7 @@ func TestDocument_of_half_a_batch(t *testing.T) {
 		err := c.Health()
 		return errors.Is(err, consumer.ErrUnhealthy) && errors.Is(err, dedup.ErrHalfStored)
 	})
-	write(7, nats.Header{"Nats-Rollup": {"sub"}, "Nats-TTL": {"never"}})
+	write(7, nats.Header{"Nats-TTL": {"never"}})
 	bustest.Eventually(t, soon, func() bool { return c.Stats().Handled == 1 })
 	c.is(8)
 	if st := c.Stats(); st.Parked+st.Retried > 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/state"
 )
 
 // fate is how the journey of a delivery ended.
@@ -72,14 +73,11 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 			out, err = c.seal(durable, d, event, r.Step, r.reads)
 		}
 		if err != nil {
-			var void error
-			if context.Cause(ctx) == nil && !isOutage(err) { // else it is not the event's fault in any case
-				void = r.reads.Confirm(durable, c.ledger)
-			}
+			void := c.confirm(ctx, r.reads, err)
 			if void == nil {
 				return c.fail(ctx, d, claim, err)
 			}
-			err = void // it was made of documents that are not committed, or no longer so
+			err = void
 		} else {
 			err = c.ledger.Complete(durable, claim, out) // 4. complete
 		}
@@ -97,6 +95,15 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 		c.doubts.pass(d.key, func() []string { return needsOf(c.bus.Names(), d.eventType, out) })
 		return c.ack(d, handledOr(skipped)) // 5. ack
 	}
+}
+
+// confirm returns an error if a handler's error is void, because it was made of
+// documents that were not committed, or are no longer so: it could be final.
+func (c *Consumer) confirm(ctx context.Context, reads *state.Reads, err error) error {
+	if context.Cause(ctx) != nil || isOutage(err) {
+		return nil // it is not the event's fault in any case
+	}
+	return reads.Confirm(context.WithoutCancel(ctx), c.ledger)
 }
 
 // maxRuns is how often a handler runs in a row whose state is changed by
@@ -186,6 +193,7 @@ func (c *Consumer) park(ctx context.Context, d *delivery, claim *dedup.Claim, fi
 	c.health.clear("dlq")
 	c.doubts.forget(d.key)
 	c.eventLog(d, c.log.Warn()).Str("reason", reason).Str("error_text", lastOf(story.Attempts).Error).Msg("dead-lettered")
+	c.collect(d)
 	if err := d.term("dead-lettered: " + reason); err != nil {
 		c.eventLog(d, c.log.Warn()).Err(err).Msg("term not sent, the redelivery will be acknowledged")
 	}
@@ -284,6 +292,7 @@ func (c *Consumer) giveBack(d *delivery, o Outcome, delay time.Duration) fate {
 }
 
 func (c *Consumer) ack(d *delivery, o Outcome) fate {
+	c.collect(d)
 	if err := d.ack(); err != nil {
 		c.eventLog(d, c.log.Warn()).Err(err).Msg("ack not sent, the redelivery will be acknowledged")
 	}

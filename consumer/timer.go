@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,9 +17,9 @@ import (
 )
 
 // Timer is an event that the server publishes when its time has come, whether
-// or not any consumer is running then. It is set with the step that returns it:
-// in the same atomic batch with dedup.Stream, before the done mark with
-// dedup.KV.
+// or not any consumer is running then. It waits in a stream of its own: it is
+// stored before the done mark of the step that returns it, or in the step's
+// transaction with dedup.SQL.
 //
 // A timer is known by its name and the key of its event. Setting it again
 // replaces it; [Step.Cancel] ends it. Its event has a derived id like any
@@ -27,7 +28,10 @@ import (
 //
 // # Late and stale timers
 //
-// A timer can fire in the very moment in which it is cancelled or set again;
+// A timer that was stored although its step was not (a crash, a lost lease, a
+// rerun on newer state that does not set it) fires like any other. A timer whose
+// cancellation got lost in a crash right after its step does, too. And a
+// timer can fire in the very moment in which it is cancelled or set again;
 // its event is then in the stream and will be handled. So a handler of a
 // timer's event asks its own state whether the wait that the timer belongs to is
 // still on, and returns [Skip] if not. Put into the event what tells one wait
@@ -39,8 +43,7 @@ import (
 //
 //   - Precision. The server fires up to about a second late, later when it is
 //     down at that moment; never early.
-//   - That a timer outlives the stream's limits: a stream that evicts its oldest
-//     messages because it is full evicts timers, too.
+//   - That a timer outlives the stream's limits: a stream TIMERS that an operator has given one evicts timers.
 type Timer struct {
 	// Name tells what the timer is for, as in "deadline": [a-z][a-z0-9-]{0,31}
 	// but not "retry". It is unique within the consumer. Required.
@@ -126,7 +129,7 @@ func (c *Consumer) timers(ctx context.Context, d *delivery, cause bus.Event, ste
 	msgs := make([]*nats.Msg, 0, len(step.Timers)+len(step.Cancel))
 	for _, t := range step.Timers {
 		if longest > 0 && t.After >= longest {
-			return nil, Permanent(fmt.Errorf("%w: %s after %v: stream %s drops messages after %v", ErrTimer, t.Name, t.After, c.schedules.stream, longest))
+			return nil, Permanent(fmt.Errorf("%w: %s after %v: stream %s drops messages after %v", ErrTimer, t.Name, t.After, c.schedules.timers, longest))
 		}
 		m, err := c.timer(d, cause, t)
 		if err != nil {
@@ -151,7 +154,7 @@ func (c *Consumer) timer(d *delivery, cause bus.Event, t Timer) (*nats.Msg, erro
 		return nil, err
 	}
 	m.Header[jetstream.ScheduleHeader] = []string{bus.ScheduleAt(due)}
-	m.Header[jetstream.ScheduleTargetHeader] = []string{m.Subject}
+	m.Header[jetstream.ScheduleTargetHeader] = []string{c.bus.Names().DueSubject(m.Subject)}
 	m.Subject = c.bus.Names().TimerSubject(c.cfg.Name, t.Name, t.Event.Key)
 	return m, c.bus.Fit(m)
 }
@@ -177,11 +180,11 @@ func TimerIdentity(consumer bus.Consumer, cause bus.Event, id TimerID, due time.
 	return follow(cause, derivedID(consumer, cause, "timer", id.Name, string(id.Key)), due)
 }
 
-// schedules knows whether the event stream keeps timers. It asks when the
+// schedules knows whether the stream of timers keeps them. It asks when the
 // first one is set, and until the answer is yes.
 type schedules struct {
-	bus    *bus.Bus
-	stream string
+	bus            *bus.Bus
+	timers, events string // the streams
 
 	mu     sync.Mutex
 	known  bool
@@ -196,14 +199,21 @@ func (s *schedules) limit(ctx context.Context) (time.Duration, error) {
 	if s.known {
 		return s.maxAge, nil
 	}
-	stream, err := s.bus.Stream(ctx, s.stream)
+	timers, err := s.bus.Stream(ctx, s.timers)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrNoTimers, err)
 	}
-	cfg := stream.CachedInfo().Config
+	events, err := s.bus.Stream(ctx, s.events)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrNoTimers, err)
+	}
+	cfg := timers.CachedInfo().Config
 	if !cfg.AllowMsgSchedules || !cfg.AllowMsgTTL || !cfg.AllowRollup {
 		return 0, fmt.Errorf("%w: stream %s does not allow message schedules, message TTL and rollup: run `farandole topology apply` (nats-server 2.12 or later)",
-			ErrNoTimers, s.stream)
+			ErrNoTimers, s.timers)
+	}
+	if !slices.ContainsFunc(events.CachedInfo().Config.Sources, func(source *jetstream.StreamSource) bool { return source.Name == s.timers }) {
+		return 0, fmt.Errorf("%w: stream %s does not take what is due from stream %s: run `farandole topology apply`", ErrNoTimers, s.events, s.timers)
 	}
 	s.known, s.maxAge = true, cfg.MaxAge
 	return s.maxAge, nil

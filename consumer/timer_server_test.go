@@ -15,9 +15,9 @@ import (
 	"github.com/farandole/farandole/dedup"
 )
 
-// TestTimersInAtomicBatches: with the stream ledger a timer is set and ended in
-// the batch of its step.
-func TestTimersInAtomicBatches(t *testing.T) {
+// TestTimersBesideAtomicBatches: with the stream ledger a timer is set before the
+// batch of its step and ended after it.
+func TestTimersBesideAtomicBatches(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	p := s.start(config(), timingBy(inData), streamLedger)
@@ -29,9 +29,8 @@ func TestTimersInAtomicBatches(t *testing.T) {
 	}
 }
 
-// TestTimerOfManyInAtomicBatches: many steps set one timer at once, of which a
-// batch can hold one.
-func TestTimerOfManyInAtomicBatches(t *testing.T) {
+// TestTimerOfManyBesideAtomicBatches: many steps set one timer at once.
+func TestTimerOfManyBesideAtomicBatches(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	p := s.start(config(), handling(func(context.Context, bus.Event) (consumer.Step, error) {
@@ -88,11 +87,18 @@ func TestTimersSurviveLeaderChanges(t *testing.T) {
 	s.notFired(cancelled...)
 }
 
-// stepDown makes another server the leader of the event stream, and waits
-// until that one works.
+// stepDown makes other servers the leaders of timers and events.
 func (s *system) stepDown() {
 	s.tb.Helper()
-	ctx, name := s.tb.Context(), s.bus.Names().EventsStream()
+	s.stepDownOf(s.bus.Names().TimersStream())
+	s.stepDownOf(s.bus.Names().EventsStream())
+}
+
+// stepDownOf makes another server the leader of a stream, and waits until that
+// one works.
+func (s *system) stepDownOf(name string) {
+	s.tb.Helper()
+	ctx := s.tb.Context()
 	leader := func() string {
 		stream, err := s.bus.JetStream().Stream(ctx, name)
 		if err != nil || stream.CachedInfo().Cluster == nil {

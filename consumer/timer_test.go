@@ -93,7 +93,7 @@ func (s *system) notFired(keys ...string) {
 // waiting returns what lies on a key's timer.
 func (s *system) waiting(key string) []jetstream.Msg {
 	s.tb.Helper()
-	return s.messages(s.bus.Names().EventsStream(), s.bus.Names().TimerSubject("payment", "deadline", bus.Key(key)))
+	return s.messages(s.bus.Names().TimersStream(), s.bus.Names().TimerSubject("payment", "deadline", bus.Key(key)))
 }
 
 // fired waits until the timers have published their events, each one.
@@ -337,7 +337,11 @@ func TestTimersThatCannotBeAreDeadLettered(t *testing.T) {
 func TestTimerBeyondTheStreamsAgeIsRefused(t *testing.T) {
 	t.Parallel()
 	s := bareSystem(t)
-	bustest.Provision(t, s.bus, bus.TopologyConfig{EventsMaxAge: time.Hour})
+	topology := s.bus.Topology(bus.TopologyConfig{})
+	topology.Streams[0].MaxAge = time.Hour // that of timers
+	if _, err := s.bus.Provision(t.Context(), topology); err != nil {
+		t.Fatal(err)
+	}
 	s.start(config(), timing(time.Hour), nil)
 	s.publishN(1)
 	if l := s.letter(); l.Reason != bus.ReasonPermanent || !strings.Contains(l.Error, "drops messages after 1h0m0s") {

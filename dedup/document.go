@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -37,9 +38,9 @@ const (
 	operationDelete = "DEL"
 	// operationKeep is a document that a step rests on and does not change.
 	operationKeep = "KEEP"
-	// deletedTTL is how long a deleted document leaves a trace: as long as a
+	// deletedFor is how long a deleted document leaves a trace: as long as a
 	// change based on it may be under way.
-	deletedTTL = "60s"
+	deletedFor = time.Minute
 )
 
 // Document reads a document for a step. It shows changes of this process that

@@ -113,6 +113,7 @@ func (f *flight) send(ctx context.Context, steps []*step) (documents []string, e
 		var sequences []uint64
 		if sequences, err = f.store(ctx, msgs); err == nil {
 			f.land(steps, documents, sequences)
+			f.reader.replaced(msgs, sequences)
 			return documents, nil
 		}
 		if !errors.Is(err, bus.ErrIncomplete) && !errors.Is(err, bus.ErrBusy) {
@@ -156,9 +157,8 @@ func (f *flight) store(ctx context.Context, msgs []*nats.Msg) ([]uint64, error) 
 // upTo returns the n sequences that end with last.
 func upTo(last uint64, n int) []uint64 {
 	sequences := make([]uint64, n)
-	for i := range slices.Backward(sequences) {
-		sequences[i] = last
-		last--
+	for i := range sequences {
+		sequences[i] = last - uint64(n-1-i)
 	}
 	return sequences
 }

@@ -176,34 +176,20 @@ func (g *group) fly() {
 	}
 }
 
-// take returns the steps of the next batch. Of a timer there is one message in a
-// batch: the next step that sets it waits, and so do those that build on that step.
+// take returns the steps of the next batch, as many as it holds.
 func (g *group) take() []*step {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var taken, left []*step
-	waiting, once := map[string]bool{}, map[string]bool{} // subjects of steps that have to wait, and of timers in the batch
-	messages, size := 0, int64(0)
-	for i, s := range g.queue {
+	n, messages, size := 0, 0, int64(0)
+	for ; n < len(g.queue); n++ {
+		s := g.queue[n]
 		messages, size = messages+s.messages(), size+s.size
-		if len(taken) > 0 && (messages > bus.MaxBatch || size > maxBatchBytes) {
-			left = append(left, g.queue[i:]...)
+		if n > 0 && (messages > bus.MaxBatch || size > maxBatchBytes) {
 			break
 		}
-		if s.waits(waiting, once) {
-			for subject := range s.subjects {
-				waiting[subject] = true
-			}
-			messages, size = messages-s.messages(), size-s.size
-			left = append(left, s)
-			continue
-		}
-		for _, subject := range s.alone {
-			once[subject] = true
-		}
-		taken = append(taken, s)
 	}
-	g.queue = left
+	taken := slices.Clone(g.queue[:n])
+	g.queue = slices.Delete(g.queue, 0, n)
 	g.flying = len(taken) > 0
 	return taken
 }

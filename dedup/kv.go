@@ -34,7 +34,7 @@ func NewKV(b *bus.Bus, cfg Config) (*KV, error) {
 	}
 	bucket := b.Names().Bucket(cfg.Bucket)
 	s := &kvStore{
-		source:    source{bus: b, stream: "KV_" + bucket, name: bucket, none: ErrNoBucket, clock: b.Clock("KV_" + bucket)},
+		source:    source{bus: b, stream: "KV_" + bucket, name: bucket, none: ErrNoBucket, clock: b.Clock("KV_" + bucket), log: cfg.Logger},
 		retention: retention,
 		subject:   "$KV." + bucket + ".",
 		put:       b.PutSubject(bucket, ""),
@@ -71,7 +71,8 @@ type kvStore struct {
 }
 
 func (s *kvStore) write(ctx context.Context, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
-	if err := publish(ctx, s.bus, out); err != nil {
+	set, rest, cancelled := apart(s.bus.Names(), out)
+	if err := publish(ctx, s.bus, append(set, rest...)); err != nil {
 		return 0, err
 	}
 	data, err := r.encode()
@@ -84,6 +85,7 @@ func (s *kvStore) write(ctx context.Context, key string, after uint64, r record,
 		return 0, s.missing(err)
 	}
 	s.spare.Put(m)
+	s.cancel(ctx, cancelled)
 	return revision, nil
 }
 

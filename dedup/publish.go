@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
 )
@@ -27,6 +29,27 @@ func publish(ctx context.Context, b *bus.Bus, out []*nats.Msg) (err error) {
 		}
 	}
 	return err
+}
+
+// apart takes the timers out of a step: they are in a stream of their own. Those
+// that are set come before the step, for one that is lost would be missed, and
+// one of a step that never commits is found stale when it fires. Those that are
+// cancelled come after it, for the same reason.
+func apart(n bus.Names, out []*nats.Msg) (set, rest, cancelled []*nats.Msg) {
+	if !slices.ContainsFunc(out, func(m *nats.Msg) bool { return n.IsTimer(m.Subject) }) {
+		return nil, out, nil
+	}
+	for _, m := range out {
+		switch {
+		case !n.IsTimer(m.Subject):
+			rest = append(rest, m)
+		case m.Header.Get(jetstream.ScheduleHeader) != "":
+			set = append(set, m)
+		default:
+			cancelled = append(cancelled, m)
+		}
+	}
+	return set, rest, cancelled
 }
 
 // publishMark stores a mark on its own and returns its revision; the error

@@ -7,7 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/bus"
 )
@@ -21,6 +23,14 @@ type source struct {
 	none   error
 	clock  *bus.Clock // of the stream's leader, which stamps what it stores
 	opened atomic.Pointer[jetstream.Stream]
+	log    zerolog.Logger
+}
+
+// cancel ends timers of a step that is stored.
+func (s *source) cancel(ctx context.Context, cancelled []*nats.Msg) {
+	if err := publish(ctx, s.bus, cancelled); err != nil {
+		s.log.Warn().Err(err).Int("timers", len(cancelled)).Msg("timers not cancelled: should they fire, whoever handles their events finds them stale")
+	}
 }
 
 func (s *source) now(ctx context.Context) (time.Time, error) {

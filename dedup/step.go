@@ -21,9 +21,6 @@ type step struct {
 	// reads are committed versions of documents that the step rests on and
 	// does not change.
 	reads []*change
-	// alone are subjects of out of which a batch can hold one message only:
-	// one that replaces what is there, as a timer does.
-	alone []string
 	size  int64
 	ended bool         // has an outcome; belongs to its flight
 	done  chan outcome // receives one
@@ -70,33 +67,10 @@ func newStep(mark *nats.Msg, after uint64, out []*nats.Msg) *step {
 			s.docs = append(s.docs, c)
 		default:
 			s.out = append(s.out, m)
-			if replaces(m) {
-				s.alone = append(s.alone, m.Subject)
-			}
 		}
 		s.size += bus.PayloadSize(m)
 	}
 	return s
-}
-
-// replaces reports whether a message replaces all others of its subject. The
-// server sees to that for schedules.
-func replaces(m *nats.Msg) bool {
-	return len(m.Header[jetstream.MsgRollup]) > 0 || len(m.Header[jetstream.ScheduleHeader]) > 0
-}
-
-// subjects are all that no two steps may write without regard to each other.
-func (s *step) subjects(yield func(subject string) bool) {
-	for _, c := range s.docs {
-		if !yield(c.subject) {
-			return
-		}
-	}
-	for _, subject := range s.alone {
-		if !yield(subject) {
-			return
-		}
-	}
 }
 
 func (s *step) messages() int {
@@ -129,29 +103,14 @@ func (s *step) broken() bool {
 	return slices.ContainsFunc(s.docs, func(c *change) bool { return c.tip.broken })
 }
 
-// waits says that a step cannot be in the batch: a timer is in it already, or a
-// step before it waits that writes the same.
-func (s *step) waits(waiting, once map[string]bool) bool {
-	for subject := range s.subjects {
-		if waiting[subject] || once[subject] {
-			return true
-		}
-	}
-	return false
-}
-
 func (c *change) message(base uint64, signature []string) *nats.Msg {
 	m := &nats.Msg{Subject: c.subject, Data: c.data, Header: nats.Header{
 		headerStep:                          signature,
 		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(base, 10)},
 		jetstream.MsgTTLHeader:              {"never"},
 	}}
-	if base > 0 {
-		m.Header[jetstream.MsgRollup] = []string{jetstream.MsgRollupSubject}
-	}
 	if c.deletes {
 		m.Header[headerOperation] = []string{operationDelete}
-		m.Header[jetstream.MsgTTLHeader] = []string{deletedTTL}
 	}
 	return m
 }

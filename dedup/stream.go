@@ -47,7 +47,7 @@ func NewStream(b *bus.Bus, cfg StreamConfig) (*Stream, error) {
 		return nil, err
 	}
 	s := &streamStore{
-		source:    source{bus: b, stream: b.Names().EventsStream(), name: b.Names().EventsStream(), none: ErrNoStream, clock: b.Clock(b.Names().EventsStream())},
+		source:    source{bus: b, stream: b.Names().EventsStream(), name: b.Names().EventsStream(), none: ErrNoStream, clock: b.Clock(b.Names().EventsStream()), log: cfg.Logger},
 		prefix:    b.Names().Root("ledger."),
 		retention: retention,
 		unwritten: []string{"0"},
@@ -80,7 +80,7 @@ func (l *Stream) Prepare(ctx context.Context, horizon time.Duration) error {
 const batchesSince = "2.12"
 
 // streamStore is a store in the event stream: a mark is the last message on
-// ledger.<consumer>.<event key>. A done mark goes the way of the group, in one
+// ledger.<consumer>.<event key>; what it replaces is tidied away. A done mark goes the way of the group, in one
 // atomic batch with what it stands for; all other marks are published alone.
 type streamStore struct {
 	source
@@ -96,18 +96,29 @@ func (s *streamStore) write(ctx context.Context, key string, after uint64, r rec
 	if err != nil {
 		return 0, err
 	}
-	if r.State == stateDone || r.State == stateWaiting && len(out) > 0 {
-		revision, err := s.group.commit(ctx, newStep(mark, after, out))
+	// No batch can span streams. What belongs to another one is stored first. A
+	// dead letter: a crash between the two leaves the event to be parked again,
+	// under the letter's own message id. A retry put off: it is put off again.
+	if r.State != stateDone {
+		if err := publish(ctx, s.bus, out); err != nil {
+			return 0, err
+		}
+		revision, err := publishMark(ctx, s.bus, mark)
+		if err == nil && after > 0 {
+			s.tidy(mark.Subject)
+		}
 		return revision, s.missing(err)
 	}
-	// A dead letter belongs to another stream, which no batch can span: it is
-	// stored first, so that a crash between the two leaves the event to be
-	// parked again, under the letter's own message id.
-	if err := publish(ctx, s.bus, out); err != nil {
+	set, rest, cancelled := apart(s.bus.Names(), out)
+	if err := publish(ctx, s.bus, set); err != nil {
 		return 0, err
 	}
-	revision, err := publishMark(ctx, s.bus, mark)
-	return revision, s.missing(err)
+	revision, err := s.group.commit(ctx, newStep(mark, after, rest))
+	if err != nil {
+		return 0, s.missing(err)
+	}
+	s.cancel(ctx, cancelled)
+	return revision, nil
 }
 
 func (s *streamStore) mark(key string, after uint64, r record) (*nats.Msg, error) {
@@ -122,7 +133,6 @@ func (s *streamStore) mark(key string, after uint64, r record) (*nats.Msg, error
 	}
 	if after > 0 {
 		m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(after, 10)}
-		m.Header[jetstream.MsgRollup] = []string{jetstream.MsgRollupSubject}
 	}
 	if r.kept() {
 		m.Header[jetstream.MsgTTLHeader] = []string{"never"} // whatever the stream's own age limit
@@ -160,8 +170,6 @@ func (s *streamStore) check(cfg jetstream.StreamConfig) error {
 			ErrNoStream, s.name, batchesSince, s.bus.Conn().ConnectedServerVersion())
 	case !cfg.AllowMsgTTL:
 		why = "does not allow a lifetime for each message"
-	case !cfg.AllowRollup:
-		why = "does not allow a mark to replace its predecessor (rollup)"
 	case !cfg.AllowDirect:
 		why = "does not allow direct reads"
 	case cfg.Discard == jetstream.DiscardOld && (cfg.MaxMsgs > 0 || cfg.MaxBytes > 0):

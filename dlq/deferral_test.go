@@ -40,7 +40,7 @@ func TestDeferral_fits_beside_a_message_of_the_maximum_size(t *testing.T) {
 			t.Errorf("room %d: data changed, or kept on %s", room, l.Subject)
 		}
 		if at, to := l.Header.Get(jetstream.ScheduleHeader), l.Header.Get(jetstream.ScheduleTargetHeader); at != "@at 2026-01-02T14:05:06.000000007Z" ||
-			to != "shop.redrive.payment.order.placed.v1.ord-1" {
+			to != "shop.due.redrive.payment.order.placed.v1.ord-1" {
 			t.Errorf("room %d: scheduled %q to %q", room, at, to)
 		}
 		if r, ok := RedriveOf(l.Header); !ok || r.Replay != 0 || r.Key != "" && r.Key != key {
@@ -66,7 +66,7 @@ func TestLetter_of_a_deferred_message(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m = &nats.Msg{Subject: l.Header.Get(jetstream.ScheduleTargetHeader), Header: l.Header, Data: l.Data}
+		m = &nats.Msg{Subject: testNames.RedriveSubject(s.Consumer, m.Subject), Header: l.Header, Data: l.Data}
 		m.Header.Set("Nats-Scheduler", l.Subject) // as the server publishes it
 		m.Header.Del(jetstream.ScheduleHeader)
 		m.Header.Del(jetstream.ScheduleTargetHeader)

@@ -44,14 +44,14 @@ func RedriveOf(h nats.Header) (r Redrive, ok bool) {
 }
 
 // Deferral makes the message that brings a failed one back to its consumer at
-// due, and to no other: one that the server keeps on
-// timer.<consumer>.retry.<event key> and publishes then on the consumer's
+// due, and to no other: one that the server keeps in the stream of timers on
+// timer.<consumer>.retry.<event key>, and brings then to the consumer's
 // redrive subject, by its own clock. Data and headers are the original's, as in
 // a replay; so are its origin and history, and its replay number stays as it
 // is. s names consumer and event key; the rest of it is not told, because the
 // ledger has it. A deferral of the same event replaces the one before.
 //
-// The stream must allow message schedules. maxPayload is the server's
+// maxPayload is the server's
 // max_payload in bytes, 0 for no limit; the error matches [bus.ErrTooLarge] when
 // the original leaves no room for what the server has to know.
 func Deferral(n bus.Names, failed *nats.Msg, from Origin, s Story, due time.Time, maxPayload int64) (*nats.Msg, error) {
@@ -64,7 +64,7 @@ func Deferral(n bus.Names, failed *nats.Msg, from Origin, s Story, due time.Time
 	p, err := newPacker(m, maxPayload)
 	for _, h := range []struct{ name, value string }{
 		{jetstream.ScheduleHeader, bus.ScheduleAt(due)},
-		{jetstream.ScheduleTargetHeader, n.RedriveSubject(s.Consumer, failed.Subject)},
+		{jetstream.ScheduleTargetHeader, n.DueSubject(n.RedriveSubject(s.Consumer, failed.Subject))},
 	} {
 		if err == nil {
 			err = p.must(h.name, h.value)

@@ -76,11 +76,11 @@ func (q *Queue) takes(ctx context.Context, c bus.Consumer, subject string) (bool
 // stranded finds what waits for consumers that have no durable. It learns the
 // subjects of all redrives, and reads those of such consumers.
 func (q *Queue) stranded(ctx context.Context) ([]Stranded, error) {
-	arrived, err := q.waiting(ctx, q.names.RedriveFilter(""))
+	arrived, err := q.waiting(ctx, q.names.EventsStream(), q.names.RedriveFilter(""))
 	if err != nil {
 		return nil, err
 	}
-	deferred, err := q.waiting(ctx, q.names.TimersFilter("", TimerRetry))
+	deferred, err := q.waiting(ctx, q.names.TimersStream(), q.names.TimersFilter("", TimerRetry))
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (q *Queue) stranded(ctx context.Context) ([]Stranded, error) {
 	for _, counts := range []map[bus.Consumer]int{arrived, deferred} {
 		for c := range counts {
 			taken, err := q.takes(ctx, c, q.names.RedriveFilter(c))
-			if err != nil {
+			if err != nil && !errors.Is(err, bus.ErrNoStream) { // no stream, no durable
 				return nil, err
 			}
 			if !taken {
@@ -111,11 +111,11 @@ func (q *Queue) stranded(ctx context.Context) ([]Stranded, error) {
 	return stranded, nil
 }
 
-// waiting counts by consumer the messages that a filter of redrives or timers
-// selects. Their second token, after the system's prefix, is the consumer.
-func (q *Queue) waiting(ctx context.Context, filter string) (map[bus.Consumer]int, error) {
+// waiting counts by consumer the messages of a stream that a filter of redrives
+// or timers selects. Their second token, after the system's prefix, is the consumer.
+func (q *Queue) waiting(ctx context.Context, name, filter string) (map[bus.Consumer]int, error) {
 	counts := map[bus.Consumer]int{}
-	stream, err := q.bus.Stream(ctx, q.names.EventsStream())
+	stream, err := q.bus.Stream(ctx, name)
 	if errors.Is(err, bus.ErrNoStream) {
 		return counts, nil
 	}

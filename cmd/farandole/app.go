@@ -22,8 +22,7 @@ import (
 type app struct {
 	root *cli
 	in   *bufio.Reader
-	out  io.Writer // as it is: data
-	json io.Writer // out, with what a terminal obeys as JSON escapes
+	out  io.Writer // as it is: JSON
 	err  io.Writer
 	// styled is out for people: without colours unless it is a terminal that
 	// wants them (NO_COLOR, TERM=dumb).
@@ -41,7 +40,7 @@ func newApp(root *cli, std streams) *app {
 		styled.Profile = colorprofile.NoTTY // no bold either
 	}
 	return &app{
-		root: root, in: bufio.NewReader(std.in), out: std.out, json: human.JSONWriter{W: std.out}, err: std.err, styled: styled,
+		root: root, in: bufio.NewReader(std.in), out: std.out, err: std.err, styled: styled,
 		asks: isTerminal(std.in) && isTerminal(std.err),
 		live: isTerminal(std.err),
 		now:  time.Now,
@@ -74,7 +73,7 @@ func (a *app) log(level string) zerolog.Logger {
 
 // printJSON writes one JSON document, on one line.
 func (a *app) printJSON(document any) error {
-	e := json.NewEncoder(a.json)
+	e := json.NewEncoder(a.out)
 	e.SetEscapeHTML(false)
 	return e.Encode(document)
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/internal/follow"
@@ -198,7 +197,6 @@ func changeState(t *testing.T, b *bus.Bus, consumer bus.Consumer, key bus.Key, f
 	}
 	f(document)
 	next := nats.NewMsg(last.Subject)
-	next.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
 	if next.Data, err = json.Marshal(document); err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func commands(r *rig) {
 func timersOfSteps(r *rig) {
 	names := r.bus.Names()
 	at := fmt.Sprintf(`, "Nats-Schedule": %q, "Nats-Schedule-Target": `, bus.ScheduleAt(time.Now().Add(time.Hour)))
-	target := func(subject string) string { return at + fmt.Sprintf("%q", names.Root(subject)) }
+	target := func(subject string) string { return at + fmt.Sprintf("%q", names.DueSubject(names.Root(subject))) }
 	r.writes(
 		foreign{id: "1", key: "set", subject: "timer.order.deadline.set", consumer: "order", header: target("events.order.placed.v1.set")},
 		foreign{id: "2", key: "anybody", subject: "timer.order.deadline.anybody", header: target("events.order.placed.v1.anybody")},

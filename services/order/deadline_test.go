@@ -33,7 +33,7 @@ func deadlineOf(id, instance string) bus.Draft {
 // timers counts what waits on the orders' timers.
 func (s *system) timers() (n uint64) {
 	s.tb.Helper()
-	stream, err := s.bus.JetStream().Stream(s.tb.Context(), s.bus.Names().EventsStream())
+	stream, err := s.bus.JetStream().Stream(s.tb.Context(), s.bus.Names().TimersStream())
 	if err != nil {
 		s.tb.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func (s *system) timers() (n uint64) {
 // loseTimers removes all of them, as a purge of their stream does.
 func (s *system) loseTimers() {
 	s.tb.Helper()
-	stream, err := s.bus.JetStream().Stream(s.tb.Context(), s.bus.Names().EventsStream())
+	stream, err := s.bus.JetStream().Stream(s.tb.Context(), s.bus.Names().TimersStream())
 	if err == nil {
 		err = stream.Purge(s.tb.Context(), jetstream.WithPurgeSubject(s.bus.Names().Root("timer.order.deadline.>")))
 	}
@@ -263,7 +263,7 @@ func TestB86_second_start_does_not_move_the_deadline(t *testing.T) {
 		id := p.order("k")
 		s.settled()
 		subject := s.bus.Names().TimerSubject(Name, "deadline", bus.Key(id))
-		stream, err := s.bus.JetStream().Stream(t.Context(), s.bus.Names().EventsStream())
+		stream, err := s.bus.JetStream().Stream(t.Context(), s.bus.Names().TimersStream())
 		if err != nil {
 			t.Fatal(err)
 		}
