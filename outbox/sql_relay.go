@@ -67,10 +67,14 @@ func relayStatementsOf(d Dialect, prefix string) relayStatements {
 			) AS given
 			WHERE o.id = given.id AND coalesce(o.owner, '') = $2 AND o.status NOT IN ('PUBLISHED', 'DEAD_LETTER')`
 	case Postgres:
+		// Somebody who locks a row by hand must not keep the others of its batch
+		// waiting, nor the locks that the statement holds already.
+		const bounded = `WITH bounded AS MATERIALIZED (SELECT set_config('lock_timeout', '2s', true)) `
+		s.mark = bounded + strings.Replace(s.mark, "WHERE", "FROM bounded WHERE", 1)
 		s.claim = `SELECT id, message_id, subject, key, headers, data, attempts, story, {age}, coalesce(consumer, '') FROM {outbox}_claim($1, $2, {ms $3})`
-		s.give = `UPDATE {outbox} AS o SET status = given.status, owner = NULL, attempts = least(o.attempts, 1000000) + given.attempts,
+		s.give = bounded + `UPDATE {outbox} AS o SET status = given.status, owner = NULL, attempts = least(o.attempts, 1000000) + given.attempts,
 				due_at = {now} + given.delay * interval '1 ms', story = coalesce(given.story, o.story)
-			FROM json_to_recordset(CAST($1 AS json)) AS given (id bigint, status text, attempts integer, delay bigint, story text)
+			FROM bounded, json_to_recordset(CAST($1 AS json)) AS given (id bigint, status text, attempts integer, delay bigint, story text)
 			WHERE o.id = given.id AND coalesce(o.owner, '') = $2 AND o.status NOT IN ('PUBLISHED', 'DEAD_LETTER')`
 	}
 	for _, p := range []*string{&s.peek, &s.claim, &s.fetch, &s.mark, &s.give, &s.look, &s.clean, &s.forget} {

@@ -13,6 +13,7 @@ import (
 	"database/sql"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -32,8 +33,8 @@ const (
 // is written once then.
 const checkpointPages = 4096
 
-// Open opens the file, which it creates if it is not there; its directory has to
-// be. The database is in WAL mode, foreign keys are enforced, and a commit returns
+// Open opens the file, which it creates if it is not there, for its owner alone
+// (mode 0600); its directory has to be. The database is in WAL mode, foreign keys are enforced, and a commit returns
 // when it is on disk: it survives a loss of power. Commits that are ready at the
 // same time share a sync (SQLite's own setting is therefore synchronous NORMAL).
 // A transaction that ends, also one that only reads or is rolled back, returns
@@ -57,6 +58,13 @@ func Open(path string) (*sql.DB, error) {
 	c, err := newConnector(name)
 	if err != nil {
 		return nil, fmt.Errorf("%w: sqlite: %w", outbox.ErrConfig, err)
+	}
+	// SQLite would let everybody read a file that it makes. What it puts beside
+	// the database has the same mode. Not a file that is there: to close it would
+	// end the locks of this process's other connections. If making it fails, check
+	// says why in better words.
+	if f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
+		f.Close() //nolint:errcheck // nothing was written
 	}
 	db := sql.OpenDB(c)
 	db.SetMaxIdleConns(maxIdle)

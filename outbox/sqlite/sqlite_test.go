@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,29 @@ func TestOpen_settings(t *testing.T) {
 	}
 	if version := one[string](t, db, "SELECT sqlite_version()"); version < "3.42" && !strings.HasPrefix(version, "3.1") {
 		t.Errorf("version %s", version)
+	}
+}
+
+// What a service knows of its customers is nobody else's.
+func TestOpen_makes_files_for_their_owner_alone(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("file modes are not Windows's way")
+	}
+	dir := t.TempDir()
+	db := open(t, filepath.Join(dir, "orders.db"))
+	exec(t, db, "CREATE TABLE t (n)")
+	files, err := os.ReadDir(dir)
+	must(t, err)
+	if len(files) != 4 {
+		t.Errorf("%d files, want the database, -wal, -shm and -queue", len(files))
+	}
+	for _, f := range files {
+		info, err := f.Info()
+		must(t, err)
+		if mode := info.Mode().Perm(); mode != 0o600 {
+			t.Errorf("%s has mode %o", f.Name(), mode)
+		}
 	}
 }
 

@@ -1,0 +1,55 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/outbox"
+)
+
+// Somebody locks a row by hand while a relay has it: the statement that settles
+// it gives up, with the locks that it holds on others, and says so.
+func TestRelayDoesNotWaitForLocksForever(t *testing.T) {
+	t.Parallel()
+	b := bustest.Connect(t, bus.Config{InProcess: bustest.Server(t), Names: bus.Names{Prefix: bustest.Prefix()}, PublishTimeout: time.Second})
+	r := newRig(t, pgtest.Database(t), bustest.Provision(t, b, bus.TopologyConfig{}))
+	stream, err := b.JetStream().Stream(t.Context(), b.Names().EventsStream())
+	must(t, err)
+	answering := func(yes bool) {
+		cfg := stream.CachedInfo().Config
+		cfg.NoAck = !yes
+		_, err := b.JetStream().UpdateStream(t.Context(), cfg)
+		must(t, err)
+	}
+	answering(false) // so that the relay holds the row for a while
+	r.insert("", r.event("a", "1"))
+	relay, err := outbox.NewRelay(r.outbox, b, outbox.RelayConfig{})
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- relay.Run(ctx) }()
+	defer func() { stop(); must(t, <-done) }()
+
+	r.statuses("PROCESSING 1")
+	locking, err := r.outbox.DB().BeginTx(t.Context(), nil)
+	must(t, err)
+	defer locking.Rollback() //nolint:errcheck // after a commit it does nothing
+	_, err = locking.ExecContext(t.Context(), "SELECT FROM "+table(r.outbox)+" FOR UPDATE")
+	must(t, err)
+	answering(true)
+	bustest.Eventually(t, within, func() error {
+		if err := relay.Health(); err == nil || !strings.Contains(err.Error(), "lock timeout") {
+			return fmt.Errorf("health is %v", err)
+		}
+		return nil
+	})
+	must(t, locking.Commit())
+	r.statuses("PUBLISHED 1")
+	bustest.Eventually(t, within, relay.Health)
+}
