@@ -34,6 +34,7 @@ var passing = []jetstream.ErrorCode{
 	10077, // the store failed
 	10118, // the stream's servers are down
 	10119, // the consumer's servers are down
+	10158, // a message of this id is on its way into the stream
 	10163, // expected last sequence per subject temporarily unavailable
 	10194, // the stream's servers cannot serve it
 	10195, // the consumer's servers cannot serve it

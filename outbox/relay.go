@@ -65,7 +65,7 @@ func NewRelay(o *Outbox, b *bus.Bus, cfg RelayConfig) (*Relay, error) {
 		bus:    b,
 		cfg:    cfg,
 		log:    cfg.Logger,
-		sender: sender{b, &judge{bus: b}},
+		sender: sender{b, cfg.Types, &judge{bus: b}},
 		host:   host,
 		freed:  make(chan struct{}, 1),
 	}

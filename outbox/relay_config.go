@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+
+	"github.com/farandole/farandole/bus"
 )
 
 // Watch calls wake whenever rows may have been committed, until ctx ends. After
@@ -34,6 +36,9 @@ type RelayConfig struct {
 	// jitter"); while the server is to blame, in [0, the row's age], but that at
 	// least BaseDelay and at most MaxDelay. Default to 500 ms and 30 s; at most 1 h.
 	BaseDelay, MaxDelay time.Duration
+	// Types are those that rows may have which are not of a consumer's step: rows of
+	// any other type are parked. Without a reverse-DNS prefix. Defaults to all.
+	Types []bus.Type
 	// Retention is how long published rows are kept. Defaults to 1 h.
 	Retention time.Duration
 	// Watch tells of commits in other processes; Postgres has Feed for that.
@@ -94,6 +99,11 @@ func (c RelayConfig) validate() error {
 	}
 	if c.MaxDelay > maxLease {
 		bad("MaxDelay %v: want at most %v", c.MaxDelay, maxLease)
+	}
+	for _, t := range c.Types {
+		if err := t.Validate(); err != nil {
+			bad("Types: %w", err)
+		}
 	}
 	if c.Retention < 0 {
 		bad("Retention %v: want more than 0", c.Retention)

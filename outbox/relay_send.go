@@ -23,6 +23,7 @@ type result struct {
 // each after its predecessor is stored; those of different keys at once.
 type sender struct {
 	bus   *bus.Bus
+	types []bus.Type // of rows of others; any if there is none
 	judge *judge
 }
 
@@ -108,7 +109,7 @@ func (s sender) follow(sending, waiting context.Context, chain []*row, tell func
 }
 
 func (s sender) start(sending context.Context, r *row) (flight, error) {
-	m, err := r.admitted(s.bus.Names())
+	m, err := r.admitted(s.bus.Names(), s.types)
 	if err != nil {
 		return flight{}, err
 	}

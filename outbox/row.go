@@ -76,9 +76,9 @@ func newRow(m *nats.Msg) (row, error) {
 
 // admitted is the message of a row that may be published. The table does not
 // tell who has written a row, but for those of a consumer's step, so all are held
-// to what an event may be; and only steps set timers. Errors match errUnreadable
-// or [bus.ErrNotAdmitted].
-func (r row) admitted(names bus.Names) (*nats.Msg, error) {
+// to what an event may be, of one of these types if there are any; and only steps
+// set timers. Errors match errUnreadable or [bus.ErrNotAdmitted].
+func (r row) admitted(names bus.Names, types []bus.Type) (*nats.Msg, error) {
 	m, err := r.message()
 	switch {
 	case err != nil:
@@ -87,6 +87,9 @@ func (r row) admitted(names bus.Names) (*nats.Msg, error) {
 		err = names.AdmitTimer(r.consumer, m)
 	default:
 		err = names.AdmitEvent(m)
+		if err == nil && r.consumer == "" && len(types) > 0 && !slices.ContainsFunc(types, func(t bus.Type) bool { return names.TypeFilter(t) == r.about()+".*" }) {
+			err = fmt.Errorf("%w: subject %s: this relay is for rows of %v", bus.ErrNotAdmitted, r.subject, types)
+		}
 	}
 	if err != nil {
 		return nil, err

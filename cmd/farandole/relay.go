@@ -19,6 +19,7 @@ import (
 type relayCmd struct {
 	outboxFlags
 
+	Type      []bus.Type    `sep:"," help:"Publish rows of these event types only, and park those of others. Rows of a service's own consumers are published in any case."`
 	Batch     int           `placeholder:"N" help:"How many rows a claim takes. Default: 500."`
 	Lease     time.Duration `placeholder:"DURATION" help:"How soon another relay takes over after a crash. Default: 30s."`
 	Retention time.Duration `placeholder:"DURATION" help:"How long published rows are kept. Default: 1h."`
@@ -54,7 +55,7 @@ func (c *relayCmd) Run(ctx context.Context, a *app) (err error) {
 	process := prometheus.NewRegistry()
 	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	cfg := outbox.RelayConfig{
-		Batch: c.Batch, Lease: c.Lease, Retention: c.Retention, Watch: db.Watch(), Metrics: process, Logger: log,
+		Types: c.Type, Batch: c.Batch, Lease: c.Lease, Retention: c.Retention, Watch: db.Watch(), Metrics: process, Logger: log,
 	}
 	if c.CDC != "" {
 		if cfg.Feed, err = db.Feed(o, c.CDC, process, log); err != nil {

@@ -192,6 +192,17 @@ func takenIDs(r *rig) {
 	r.ok(relay.Health())
 }
 
+// otherTypes has rows of types that their relay is not for.
+func otherTypes(r *rig) {
+	r.writes(
+		foreign{id: "1", key: "listed"}, foreign{id: "2", key: "other", kind: "order.cancelled.v1"},
+		foreign{id: "3", key: "step", kind: "order.cancelled.v1", consumer: "order"},
+	)
+	r.relay(outbox.RelayConfig{Types: []bus.Type{"order.refunded.v1", placed}, MaxAttempts: 1})
+	r.eventually(counts{outbox.Published: 2, outbox.DeadLetter: 1})
+	r.parked(map[string][2]string{"other": {"not-admitted", "order.refunded.v1 order.placed.v1"}})
+}
+
 // absurdTimes has a writer set times that no relay would: they hold nothing back.
 func absurdTimes(r *rig) {
 	r.writes(foreign{id: "1", key: "k"}, foreign{id: "2", key: "k"}, foreign{id: "3", key: "l"}, foreign{id: "4", key: "l"})

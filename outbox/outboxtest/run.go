@@ -54,6 +54,7 @@ func Run(t *testing.T, f Factory) {
 		"a subject without a stream":                    {place{}, nowhere(false)},
 		"a subject that somebody hears but no stream":   {place{bus: bus.Config{PublishTimeout: publishTimeout}}, nowhere(true)},
 		"a message id that the stream knows":            {place{}, takenIDs},
+		"types that a relay is not for":                 {place{}, otherTypes},
 		"times that no relay sets":                      {place{}, absurdTimes},
 	} {
 		t.Run(name, func(t *testing.T) {
