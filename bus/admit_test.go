@@ -47,13 +47,13 @@ func cancellation(*testing.T) *nats.Msg {
 }
 
 // spoiled wants each change of a message refused, by a text that says this.
-func spoiled(t *testing.T, make func(*testing.T) *nats.Msg, admit func(*nats.Msg) error, changes map[string]func(*nats.Msg)) {
+func spoiled(t *testing.T, fresh func(*testing.T) *nats.Msg, admit func(*nats.Msg) error, changes map[string]func(*nats.Msg)) {
 	t.Helper()
-	if err := admit(make(t)); err != nil {
+	if err := admit(fresh(t)); err != nil {
 		t.Fatalf("unchanged: %v", err)
 	}
 	for says, change := range changes {
-		m := make(t)
+		m := fresh(t)
 		m.Header = maps.Clone(m.Header)
 		change(m)
 		if err := admit(m); !errors.Is(err, bus.ErrNotAdmitted) || !strings.Contains(err.Error(), says) {
