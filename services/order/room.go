@@ -8,9 +8,9 @@ import (
 
 const (
 	// roomLimit is how many young orders may be under way: more than the services
-	// need to be busy, and few enough that the last one's turn comes within
+	// need to be busy, and few enough that the last one's turn comes within three
 	// seconds where a hundred a second are finished.
-	roomLimit = 500
+	roomLimit = 300
 	// roomAge is how long an order counts. One that takes longer waits for
 	// something else than its turn: a provider, or somebody to mend a fault.
 	roomAge = time.Minute
