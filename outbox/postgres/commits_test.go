@@ -108,7 +108,7 @@ func TestHandlers_leave_connections_to_the_ledger(t *testing.T) {
 	for i := range 2 * limit {
 		e := seal(t, o, string(rune('a'+i)))
 		_, leave := inbox.Admit(consumer, bus.EventKeyOf(e))
-		defer leave()
+		t.Cleanup(leave)
 		go func() {
 			_, err := inbox.Begin(ctx, consumer, e)
 			begun <- err

@@ -39,11 +39,11 @@ func slow(t *testing.T) (db *sql.DB, w *writers, begun, end chan struct{}) {
 	begun, end = make(chan struct{}), make(chan struct{})
 	w.syncs.mu.Lock()
 	defer w.syncs.mu.Unlock()
-	real := w.syncs.sync
+	disk := w.syncs.sync
 	w.syncs.sync = func() error {
 		begun <- struct{}{}
 		<-end
-		return real()
+		return disk()
 	}
 	return db, w, begun, end
 }

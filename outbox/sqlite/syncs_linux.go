@@ -10,7 +10,7 @@ import (
 // its times.
 func syncFile(f *os.File) error {
 	for {
-		if err := unix.Fdatasync(int(f.Fd())); err != unix.EINTR { //nolint:errorlint // as system calls return it
+		if err := unix.Fdatasync(int(f.Fd())); err != unix.EINTR {
 			return err
 		}
 	}
