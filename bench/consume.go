@@ -75,8 +75,11 @@ func consume(ctx context.Context, args []string, out io.Writer) (err error) {
 }
 
 // peakKB is the largest resident memory that this process has had (Linux).
-func peakKB() (int64, error) {
-	status, err := os.ReadFile("/proc/self/status")
+func peakKB() (int64, error) { return peakOf("self") }
+
+// peakOf is that of a process with this id.
+func peakOf(process string) (int64, error) {
+	status, err := os.ReadFile("/proc/" + process + "/status")
 	if err != nil {
 		return 0, fmt.Errorf("peak memory is read on Linux only: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/internal/hop"
@@ -25,6 +26,9 @@ type memoryFigures struct {
 	Few     int     `json:"few_waiting"`
 	ManyKB  []int64 `json:"many_peak_kb"`
 	FewKB   []int64 `json:"few_peak_kb"`
+	// ServerKB is the peak of the server's resident memory, with so many subjects.
+	Subjects uint64 `json:"server_subjects"`
+	ServerKB int64  `json:"server_peak_kb"`
 }
 
 // memory runs a consumer in a process of its own while a number of events
@@ -44,7 +48,7 @@ func (b *bench) memory(ctx context.Context) error {
 		waiting int
 		peaks   *[]int64
 	}{{f.Few, &f.FewKB}, {f.Many, &f.ManyKB}} {
-		if *of.peaks, err = b.peaks(ctx, connect, of.waiting); err != nil {
+		if *of.peaks, err = b.peaks(ctx, connect, of.waiting, f); err != nil {
 			return err
 		}
 	}
@@ -56,7 +60,24 @@ func (b *bench) memory(ctx context.Context) error {
 	few, many := medianKB(f.FewKB), medianKB(f.ManyKB)
 	table.Row(human.Number(f.Few), human.Size(int(few)<<10), "1.00")
 	table.Row(human.Number(f.Many), human.Size(int(many)<<10), ratio(many, few))
-	_, err = table.WriteTo(b.out)
+	if _, err = table.WriteTo(b.out); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(b.out, "the server's peak with %s subjects: %s\n", human.Number(int(f.Subjects)), human.Size(int(f.ServerKB)<<10)) //nolint:gosec // small
+	return err
+}
+
+// server notes the server's memory, and how many subjects its streams have.
+func (f *memoryFigures) server(ctx context.Context, b *bench, s *hop.Stage) (err error) {
+	f.Subjects = 0
+	list := s.Bus.JetStream().ListStreams(ctx)
+	for info := range list.Info() {
+		f.Subjects += info.State.NumSubjects
+	}
+	if err := list.Err(); err != nil {
+		return err
+	}
+	f.ServerKB, err = peakOf(strconv.Itoa(b.alone.processes[0].Process.Pid))
 	return err
 }
 
@@ -70,7 +91,7 @@ func medianKB(values []int64) float64 {
 
 // peaks makes a stage with events waiting and has one process a repetition
 // handle some of them.
-func (b *bench) peaks(ctx context.Context, connect bus.Config, waiting int) (peaks []int64, err error) {
+func (b *bench) peaks(ctx context.Context, connect bus.Config, waiting int, f *memoryFigures) (peaks []int64, err error) {
 	s, err := hop.Open(ctx, connect, hop.Prefix(), 1)
 	if err != nil {
 		return nil, err
@@ -89,6 +110,9 @@ func (b *bench) peaks(ctx context.Context, connect bus.Config, waiting int) (pea
 		handled += r.Handled
 		peaks = append(peaks, r.PeakKB)
 		b.say("memory %d/%d: %s waiting: %s", rep+1, b.reps, human.Number(waiting), human.Size(int(r.PeakKB)<<10))
+	}
+	if err := f.server(ctx, b, s); err != nil {
+		return nil, err
 	}
 	return peaks, verifyCount(ctx, s, handled)
 }
