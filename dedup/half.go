@@ -97,6 +97,10 @@ func (f *flight) finish(ctx context.Context, msgs []*nats.Msg, sequences []uint6
 	batch := msgs[0].Header.Get(bus.HeaderBatchID)
 	for delay := finishDelay; ; delay = min(2*delay, maxFinishDelay) {
 		rest := msgs[len(sequences):]
+		if len(rest) == 0 { // all of it was stored, and a copy of the stream that lags behind did not know
+			f.setHalf(nil)
+			return sequences, nil
+		}
 		half := fmt.Errorf("%w in stream %s (%w): %d of %d messages of batch %s, sequences %d to %d; the rest is tried again until it is stored: give the server room",
 			ErrHalfStored, f.reader.name, bus.ErrUnavailable, len(sequences), len(msgs), batch, sequences[0], sequences[len(sequences)-1])
 		f.setHalf(half)

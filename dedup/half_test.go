@@ -1,6 +1,7 @@
 package dedup_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/internal/wiretap"
 )
 
 const (
@@ -156,6 +158,21 @@ func TestHalf_is_finished_by_its_process(t *testing.T) {
 	again := handed(bus.KeyOf("/shop", "wide"))
 	again.Redelivered = true
 	claim(t, other, again, dedup.Done)
+}
+
+// A batch is stored whole, its answer is lost, and the copy of the stream that is
+// asked for its mark does not answer: the leader knows.
+func TestHalf_is_not_a_whole_batch(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	read := func(frame []byte) bool { return bytes.Contains(frame, []byte(".DIRECT.GET.")) }
+	tap := wiretap.New(bustest.Server(t), wiretap.Nth(1, wiretap.Drop, read), wiretap.Nth(1, wiretap.Drop, batchAnswer))
+	l := newStream(t, bustest.Connect(t, bus.Config{InProcess: tap, Names: b.Names(), PublishTimeout: 200 * time.Millisecond}), dedup.StreamConfig{})
+	mine := claim(t, l, handed(bus.KeyOf("/shop", "1")), dedup.Claimed)
+	if err := errors.Join(l.Complete(t.Context(), mine, step(b, "a")), l.Health()); err != nil {
+		t.Fatal(err)
+	}
+	wantStep(t, b, "a", 1)
 }
 
 // The process dies as well: nothing is made of the half, by nobody, until the
