@@ -40,7 +40,7 @@ func TestWithoutALeader(t *testing.T) {
 	servers[0].Restart(t) // on its own it has never had a leader
 	bustest.Eventually(t, time.Minute, func() error { return errors.Join(b.Health(), hasty.Health()) })
 
-	t.Run("at run time", func(t *testing.T) { //nolint:paralleltest // before the outage ends
+	t.Run("at run time", func(t *testing.T) {
 		for name, call := range map[string]func() error{
 			"publish": func() error {
 				_, err := hasty.Publish(t.Context(), newEvent(t, hasty, "k"))
@@ -74,7 +74,7 @@ func TestWithoutALeader(t *testing.T) {
 		}
 	})
 
-	t.Run("at start", func(t *testing.T) { //nolint:paralleltest // it ends the outage
+	t.Run("at start", func(t *testing.T) {
 		done := make(chan error, 2)
 		go func() {
 			_, err := b.Provision(t.Context(), b.Topology(topology))

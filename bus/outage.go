@@ -14,8 +14,6 @@ import (
 
 // passing are the server's error codes for what comes to an end by itself. All
 // other codes are answers to what was asked, and will be the same next time.
-//
-//nolint:gochecknoglobals // a table
 var passing = []jetstream.ErrorCode{
 	10004, // incomplete results: some servers of the cluster did not answer
 	10005, // no suitable peers for placement: the cluster's servers are not all up yet

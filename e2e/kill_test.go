@@ -65,6 +65,9 @@ func TestKills(t *testing.T) {
 				t.Logf("%d kills, %d leader changes, %d restarts of what gave up, %d orders, seed %d", s.kills, s.steps, s.falls(), len(s.ids), seed)
 			}()
 			s.rage(rounds, killsEach)
+			if n := s.falls(); n > 0 {
+				t.Errorf("%d services ended by themselves", n)
+			}
 			kills, orders = kills+s.kills, orders+len(s.ids)
 		})
 	}

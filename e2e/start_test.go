@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/farandole/farandole/bustest"
 )
@@ -57,4 +58,21 @@ func together(servers []*bustest.TestServer, do func(*bustest.TestServer)) {
 		all.Go(func() { do(s) })
 	}
 	all.Wait()
+}
+
+// TestServeStopsCleanlyDuringAnOutage tells all services to stop while NATS is away.
+func TestServeStopsCleanlyDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	server := bustest.StartServer(t, bustest.ServerConfig{})
+	port := freePort(t)
+	p := start(t, "serve", "serve", "all", "--server", server.URL(), "--store", t.TempDir(), "--http", fmt.Sprintf("127.0.0.1:%d", port))
+	p.ready(localURL(port))
+	server.Stop(t)
+	bustest.Eventually(t, patience, func() bool {
+		_, err := get(t.Context(), localURL(port)+"/readyz")
+		return err != nil
+	})
+	if took := p.stopCleanly(); took > 5*time.Second {
+		t.Errorf("it took %v, though nothing was under way", took)
+	}
 }
