@@ -35,7 +35,7 @@ func (b *Bus) Await(ctx context.Context, f func(context.Context) error) error {
 			return final{err}
 		case !told && ctx.Err() == nil:
 			told = true
-			b.cfg.Logger.Warn().Err(err).Dur("up_to", b.cfg.Wait-time.Since(began)).Msg("waiting for JetStream: " + b.diagnose(ctx, err))
+			b.cfg.Logger.Warn().Err(err).Dur("up_to", b.cfg.Wait-time.Since(began)).Msg("waiting for " + b.diagnose(ctx, err))
 		}
 		return err
 	})
@@ -48,35 +48,39 @@ func (b *Bus) Await(ctx context.Context, f func(context.Context) error) error {
 	case ctx.Err() != nil:
 		return err
 	}
-	return fmt.Errorf("waited %v for JetStream: %s: %w", time.Since(began).Round(time.Second), b.diagnose(ctx, err), err)
+	return fmt.Errorf("waited %v for %s: %w", time.Since(began).Round(time.Second), b.diagnose(ctx, err), err)
 }
 
 // diagnose says in a few words what does not answer: the leader of JetStream
 // knows the streams that have none themselves.
 func (b *Bus) diagnose(ctx context.Context, err error) string {
 	if !b.nc.IsConnected() {
-		return "no connection"
+		return "the connection to NATS"
 	}
 	ctx, cancel := context.WithTimeout(ctx, diagnosis)
 	defer cancel()
 	names := map[string]bool{}
-	ask := b.ask(ctx, "STREAM.NAMES", ErrRefused, func(ctx context.Context) error {
+	ask := b.Ask(ctx, "STREAM.NAMES", func(ctx context.Context) error {
 		list := b.js.StreamNames(ctx)
 		for name := range list.Name() {
 			names[name] = true
 		}
 		return list.Err()
 	})
-	var silent *silence
-	switch {
-	case errors.Is(ask, ErrUnavailable):
-		return "it has no leader"
-	case !errors.As(err, &silent):
-		return "it cannot do it now"
-	case ask == nil && names[silent.stream]:
-		return "stream " + silent.stream + " has no leader"
+	if errors.Is(ask, ErrUnavailable) {
+		return "JetStream: it has no leader"
 	}
-	return "stream " + silent.stream + " does not answer"
+	var silent *silence
+	if !errors.As(err, &silent) {
+		return "what cannot answer now"
+	}
+	switch _, err := b.Stream(ctx, silent.stream); {
+	case err == nil:
+		return "what did not answer in time"
+	case ask == nil && names[silent.stream]:
+		return "JetStream: stream " + silent.stream + " has no leader"
+	}
+	return "JetStream: stream " + silent.stream + " does not answer"
 }
 
 // silence is an outage of one stream.

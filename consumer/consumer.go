@@ -142,19 +142,27 @@ func (c *Consumer) begin(ctx context.Context) error {
 	c.health.set(part, errStarting)
 	for {
 		connected := c.bus.Conn().Stats().Reconnects
+		var wrong error
 		err := c.bus.Await(ctx, func(ctx context.Context) error {
 			err := c.prepare(ctx)
-			if err != nil {
+			switch {
+			case err == nil:
+			case passes(err):
 				c.health.set(part, fmt.Errorf("%w: %w", errStarting, err))
+			default:
+				wrong, err = err, nil
 			}
 			return err
 		})
+		if wrong != nil {
+			return wrong
+		}
 		if err == nil {
 			c.health.clear(part)
 			return nil
 		}
 		lost := c.bus.Conn().IsReconnecting() || c.bus.Conn().Stats().Reconnects != connected
-		if ctx.Err() != nil || !bus.IsOutage(err) || !lost {
+		if ctx.Err() != nil || !lost {
 			return err
 		}
 		c.log.Warn().Err(err).Msg("connection lost while starting, will try again")

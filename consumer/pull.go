@@ -14,6 +14,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/outbox"
 )
 
 // source is a durable consumer to pull from.
@@ -88,11 +89,15 @@ func (c *Consumer) prepare(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("consumer: %s: %w", c.cfg.Name, err))
 		}
 	}
-	if mine := slices.DeleteFunc(slices.Clone(errs), bus.IsOutage); len(mine) > 0 {
-		errs = mine // waiting mends the others only
+	if wrong := slices.DeleteFunc(slices.Clone(errs), passes); len(wrong) > 0 {
+		errs = wrong // waiting mends the others only
 	}
 	return errors.Join(errs...)
 }
+
+// passes reports whether what stands against a start may pass by itself. Tables
+// that are missing, too, leave events unharmed as an outage does, but do not come.
+func passes(err error) bool { return bus.IsOutage(err) && !errors.Is(err, outbox.ErrSchema) }
 
 // noSource says what to do about a stream that cannot be consumed from.
 func (c *Consumer) noSource(s source, err error) error {
@@ -249,11 +254,11 @@ func (c *Consumer) watchPulls(ctx context.Context, p *puller, s source) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
 	defer cancel()
-	durable, err := c.bus.JetStream().Consumer(ctx, s.stream, s.durable)
-	if err != nil {
+	durable, err := c.lookUp(ctx, s.stream, s.durable)
+	if durable == nil || err != nil {
 		return // whoever pulls next is told
 	}
-	if n := durable.CachedInfo().NumPending; n > 0 {
+	if n := durable.NumPending; n > 0 {
 		c.health.set(part, fmt.Errorf("%w from stream %s for %v: %d events are pending, and all %d places are taken by events that do not end",
 			errStarved, s.stream, idle.Round(time.Second), n, s.share))
 	}
