@@ -13,7 +13,6 @@ import (
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/outbox"
-	"github.com/farandole/farandole/state"
 )
 
 // fate is how the journey of a delivery ended.
@@ -73,11 +72,14 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 			out, err = c.seal(durable, d, event, r.Step, r.reads)
 		}
 		if err != nil {
-			void := c.confirm(ctx, r.reads, err)
+			var void error
+			if context.Cause(ctx) == nil && !isOutage(err) { // else it is not the event's fault in any case
+				void = r.reads.Confirm(durable, c.ledger)
+			}
 			if void == nil {
 				return c.fail(ctx, d, claim, err)
 			}
-			err = void
+			err = void // it was made of documents that are not committed, or no longer so
 		} else {
 			err = c.ledger.Complete(durable, claim, out) // 4. complete
 		}
@@ -95,15 +97,6 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 		c.doubts.pass(d.key, func() []string { return needsOf(c.bus.Names(), d.eventType, out) })
 		return c.ack(d, handledOr(skipped)) // 5. ack
 	}
-}
-
-// confirm returns an error if a handler's error is void, because it was made of
-// documents that were not committed, or are no longer so: it could be final.
-func (c *Consumer) confirm(ctx context.Context, reads *state.Reads, err error) error {
-	if context.Cause(ctx) != nil || isOutage(err) {
-		return nil // it is not the event's fault in any case
-	}
-	return reads.Confirm(context.WithoutCancel(ctx), c.ledger)
 }
 
 // maxRuns is how often a handler runs in a row whose state is changed by

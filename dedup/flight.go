@@ -157,8 +157,9 @@ func (f *flight) store(ctx context.Context, msgs []*nats.Msg) ([]uint64, error) 
 // upTo returns the n sequences that end with last.
 func upTo(last uint64, n int) []uint64 {
 	sequences := make([]uint64, n)
-	for i := range sequences {
-		sequences[i] = last - uint64(n-1-i)
+	for i := range slices.Backward(sequences) {
+		sequences[i] = last
+		last--
 	}
 	return sequences
 }

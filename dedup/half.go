@@ -77,11 +77,11 @@ func (f *flight) begun(ctx context.Context, msgs []*nats.Msg) (first uint64, n i
 			return 0
 		}
 		// Of two messages on one subject the later one is seen.
-		place, err := strconv.Atoi(m.Header.Get(bus.HeaderBatchSequence))
-		if err != nil || place < i+1 {
+		place, err := strconv.ParseUint(m.Header.Get(bus.HeaderBatchSequence), 10, 16)
+		if err != nil || int(place) < i+1 {
 			return 0
 		}
-		return m.Sequence - uint64(place-1)
+		return m.Sequence - (place - 1)
 	}
 	if first = stored(0); first == 0 {
 		return 0, 0

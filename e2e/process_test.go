@@ -73,13 +73,19 @@ func environment() []string {
 // What it wrote to stderr is shown when the test has failed.
 func start(t testing.TB, name string, args ...string) *process {
 	t.Helper()
+	return startProgram(t, binary, name, args...)
+}
+
+// startProgram starts another program like farandole.
+func startProgram(t testing.TB, program, name string, args ...string) *process {
+	t.Helper()
 	stderr := &output{}
-	p := launch(t, name, stderr, args...)
+	p := launchProgram(t, program, name, stderr, args...)
 	p.stderr = stderr
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("%s (farandole %s) ended: %v; it wrote:\n%s", name, strings.Join(args, " "), p.result, tail(p.stderr.String(), 8000))
+			t.Logf("%s (%s) ended: %v; it wrote:\n%s", name, strings.Join(args, " "), p.result, tail(p.stderr.String(), 8000))
 		}
 	})
 	return p
@@ -88,7 +94,12 @@ func start(t testing.TB, name string, args ...string) *process {
 // launch starts farandole; whoever calls it ends it.
 func launch(t testing.TB, name string, stderr io.Writer, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, cmd: exec.CommandContext(t.Context(), binary, args...), exited: make(chan struct{})}
+	return launchProgram(t, binary, name, stderr, args...)
+}
+
+func launchProgram(t testing.TB, program, name string, stderr io.Writer, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, name: name, cmd: exec.CommandContext(t.Context(), program, args...), exited: make(chan struct{})}
 	p.cmd.Env = environment()
 	p.cmd.Stderr = stderr
 	if err := p.cmd.Start(); err != nil {

@@ -22,7 +22,8 @@ import (
 type app struct {
 	root *cli
 	in   *bufio.Reader
-	out  io.Writer // as it is: JSON
+	out  io.Writer // as it is: data
+	json io.Writer // out, with what a terminal obeys as JSON escapes
 	err  io.Writer
 	// styled is out for people: without colours unless it is a terminal that
 	// wants them (NO_COLOR, TERM=dumb).
@@ -40,7 +41,7 @@ func newApp(root *cli, std streams) *app {
 		styled.Profile = colorprofile.NoTTY // no bold either
 	}
 	return &app{
-		root: root, in: bufio.NewReader(std.in), out: std.out, err: std.err, styled: styled,
+		root: root, in: bufio.NewReader(std.in), out: std.out, json: human.JSONWriter{W: std.out}, err: std.err, styled: styled,
 		asks: isTerminal(std.in) && isTerminal(std.err),
 		live: isTerminal(std.err),
 		now:  time.Now,
@@ -73,7 +74,7 @@ func (a *app) log(level string) zerolog.Logger {
 
 // printJSON writes one JSON document, on one line.
 func (a *app) printJSON(document any) error {
-	e := json.NewEncoder(a.out)
+	e := json.NewEncoder(a.json)
 	e.SetEscapeHTML(false)
 	return e.Encode(document)
 }

@@ -141,7 +141,7 @@ func (c *dlqListCmd) printJSON(ctx context.Context, a *app) error {
 			if err != nil {
 				return err
 			}
-			if _, err := fmt.Fprintf(a.out, "%s%s", separator, text); err != nil {
+			if _, err := fmt.Fprintf(a.json, "%s%s", separator, text); err != nil {
 				return err
 			}
 			separator = ","
@@ -152,11 +152,11 @@ func (c *dlqListCmd) printJSON(ctx context.Context, a *app) error {
 		return listed
 	}
 	if separator != "," {
-		if _, err := io.WriteString(a.out, separator); err != nil {
+		if _, err := io.WriteString(a.json, separator); err != nil {
 			return err
 		}
 	}
-	if _, err := fmt.Fprintf(a.out, `],"matching":%d,"total":%d,"next":%d}`+"\n", last.Matching, last.Total, last.Next); err != nil {
+	if _, err := fmt.Fprintf(a.json, `],"matching":%d,"total":%d,"next":%d}`+"\n", last.Matching, last.Total, last.Next); err != nil {
 		return err
 	}
 	return listed

@@ -171,7 +171,7 @@ func (c *dlqExportCmd) Run(ctx context.Context, a *app) error {
 	n, err := c.exportParked(ctx, a)
 	if err == nil && c.ofLetters(a) {
 		err = a.withQueue(ctx, func(q *dlq.Queue) error {
-			more, err := q.Export(ctx, a.out, c.filter(a.now()))
+			more, err := q.Export(ctx, a.json, c.filter(a.now()))
 			n += more
 			return err
 		})

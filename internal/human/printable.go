@@ -114,15 +114,31 @@ var _ io.Writer = LogWriter{}
 
 // Write writes p, one or more whole lines, as one write.
 func (l LogWriter) Write(p []byte) (int, error) {
+	return writeLines(l.W, p, func(line []byte) []byte { return []byte(Printable(string(line))) })
+}
+
+// JSONWriter escapes what a terminal obeys in JSON documents on their way to W.
+// A write has whole documents, or whole parts of one; each ends with its line.
+type JSONWriter struct {
+	W io.Writer
+}
+
+var _ io.Writer = JSONWriter{}
+
+// Write writes p as one write.
+func (w JSONWriter) Write(p []byte) (int, error) { return writeLines(w.W, p, EscapeJSON) }
+
+// writeLines writes p line by line as escape makes it, in one write.
+func writeLines(w io.Writer, p []byte, escape func(line []byte) []byte) (int, error) {
 	var out bytes.Buffer
 	for line := range bytes.Lines(p) {
 		text, ended := bytes.CutSuffix(line, []byte("\n"))
-		out.WriteString(Printable(string(text)))
+		out.Write(escape(text))
 		if ended {
 			out.WriteByte('\n')
 		}
 	}
-	if _, err := l.W.Write(out.Bytes()); err != nil {
+	if _, err := w.Write(out.Bytes()); err != nil {
 		return 0, err
 	}
 	return len(p), nil
