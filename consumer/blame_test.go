@@ -72,11 +72,11 @@ func TestSQL_step_that_cannot_be_committed(t *testing.T) {
 	}{
 		"overran": {cfg: late, says: "handler timeout", work: func(ctx context.Context, tx *sql.Tx) error {
 			<-ctx.Done() // and it goes on nevertheless
-			for {
-				if _, err := tx.ExecContext(context.WithoutCancel(ctx), "UPDATE effects SET runs = runs"); err != nil {
-					return nil // the transaction is over
-				}
+			for over := false; !over; {
+				_, err := tx.ExecContext(context.WithoutCancel(ctx), "UPDATE effects SET runs = runs")
+				over = err != nil
 			}
+			return nil
 		}},
 		"constraint at commit": {cfg: config(), work: func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, "INSERT INTO invoices (customer) VALUES ('nobody')")
@@ -282,7 +282,7 @@ func TestRetryThatTheStreamRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.limitMessages(int32(bus.PayloadSize(m)) + 64) //nolint:gosec // small
+			s.limitMessages(int32(bus.PayloadSize(m)) + 64)
 			cfg := config()
 			cfg.Retry.DeferAfter = time.Second
 			p := s.start(cfg, handling(func(context.Context, bus.Event) (consumer.Step, error) {

@@ -18,7 +18,7 @@ import (
 // outages are errors that no event is to be blamed for, besides those of
 // [bus.IsOutage]. Whatever else keeps a step from being stored is the event's own
 // fault and spends an attempt.
-var outages = []error{ //nolint:gochecknoglobals // Go has no constants of this type
+var outages = []error{
 	bus.ErrNoStream, bus.ErrIncomplete, bus.ErrBusy,
 	bus.ErrDenied, bus.ErrStreamFull, bus.ErrClosed, dedup.ErrNoBucket, dedup.ErrNoStream,
 }
@@ -26,16 +26,20 @@ var outages = []error{ //nolint:gochecknoglobals // Go has no constants of this 
 // certain are those of which the server has said that they concern more than one
 // event: they last until a person does something. The others are silence, which
 // one event can also meet alone.
-var certain = []error{ //nolint:gochecknoglobals // likewise
+var certain = []error{
 	bus.ErrDenied, bus.ErrStreamFull, bus.ErrClosed, dedup.ErrNoBucket, dedup.ErrNoStream, ErrNoTimers,
 	dedup.ErrHalfStored, state.ErrLost,
 }
 
 // amiss are those of which only some events hear: others that get through do not
 // say that it is over.
-var amiss = []error{dedup.ErrHalfStored, state.ErrLost} //nolint:gochecknoglobals // likewise
+var amiss = []error{dedup.ErrHalfStored, state.ErrLost}
 
-func isOutage(err error) bool { return bus.IsOutage(err) || matches(err, outages) }
+// isOutage reports an outage. The server has one code for all that its store
+// says, also that the message is too large.
+func isOutage(err error) bool {
+	return !errors.Is(err, bus.ErrTooLarge) && (bus.IsOutage(err) || matches(err, outages))
+}
 
 func matches(err error, targets []error) bool {
 	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })

@@ -1,11 +1,13 @@
 package consumer
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
 )
@@ -14,7 +16,8 @@ func TestNeedsOf(t *testing.T) {
 	t.Parallel()
 	n := bus.Names{Prefix: "shop"}
 	out := []*nats.Msg{
-		{Subject: n.EventSubject("payment.captured.v1", "a")}, {Subject: n.EventSubject("payment.declined.v1", "a")},
+		{Subject: n.EventSubject("payment.captured.v1", "a")},
+		{Subject: n.EventSubject("payment.declined.v1", "a")},
 		{Subject: n.TimerSubject("order", "deadline", "a")},
 	}
 	want := []string{"", "order.placed.v1", "order.placed.v1 events", "order.placed.v1 timer"}
@@ -23,6 +26,23 @@ func TestNeedsOf(t *testing.T) {
 	}
 	if got := needsOf(n, "", nil); !slices.Equal(got, []string{""}) {
 		t.Errorf("an undecodable event needs %q", got)
+	}
+}
+
+func TestWhatTheStoreRefusesIsNoOutage(t *testing.T) {
+	t.Parallel()
+	store := &jetstream.APIError{Code: 503, ErrorCode: 10077, Description: "message too large"}
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{fmt.Errorf("%w: %w", bus.ErrTooLarge, store), false},
+		{fmt.Errorf("%w: %w", bus.ErrUnavailable, store), true},
+		{fmt.Errorf("%w: %w", bus.ErrRefused, &jetstream.APIError{Code: 400, ErrorCode: 10165}), false},
+	} {
+		if got := isOutage(tt.err); got != tt.want {
+			t.Errorf("%v is an outage: %v, want %v", tt.err, got, tt.want)
+		}
 	}
 }
 

@@ -52,7 +52,7 @@ func TestExcuse(t *testing.T) {
 			t.Errorf("%s: %v has lost its cause", name, got)
 		}
 		for _, sentinel := range []error{bus.ErrBusy, bus.ErrUnavailable} {
-			if errors.Is(got, sentinel) != (sentinel == tt.want) {
+			if errors.Is(got, sentinel) != errors.Is(tt.want, sentinel) {
 				t.Errorf("%s: %v matches %v: %v", name, got, sentinel, errors.Is(got, sentinel))
 			}
 		}
