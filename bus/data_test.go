@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"math/big"
@@ -56,7 +57,6 @@ func TestDefinition_Decode_refuses_what_two_readers_read_differently(t *testing.
 		"{\"unknown\":\"\xff\"}":                  "invalid UTF-8",
 		`{"order_id":"\ud800"}`:                   "surrogate",
 		`null`:                                    "data: null, want an object",
-		` null `:                                  "data: null, want an object",
 		`{"address":null}`:                        "/address: null, want an object",
 		`{"items":[null]}`:                        "/items/0: null, want an object",
 		`{"free":9007199254740993}`:               "/free: number \"9007199254740993\" is not kept",
@@ -74,7 +74,7 @@ func TestDefinition_Decode_refuses_what_two_readers_read_differently(t *testing.
 		`{}{}`:                                    "",
 		`{"order_id":"A"`:                         "",
 	} {
-		got, err := d.Decode(with(data))
+		got, err := d.Decode(with(" " + data + "\n"))
 		if !errors.Is(err, bus.ErrDecode) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "order.cancelled.v1") {
 			t.Errorf("%s: %+v, %v; want ErrDecode that says %s", data, got, err, says)
 		}
@@ -85,9 +85,8 @@ func TestDefinition_Decode_accepts_what_is_plain(t *testing.T) {
 	t.Parallel()
 	d := bus.Define[cancelled]("order.cancelled.v1")
 	for data, want := range map[string]cancelled{
-		`{}`:                 {},
-		` {"order_id":"A"} `: {OrderID: "A"},
-		`{"order_id":null}`:  {},
+		`{}`:                {},
+		`{"order_id":null}`: {},
 		`{"second":null,"items":null,"free":null,"blob":null,"at":null}`:   {},
 		`{"order_id":"A","added_later":{"x":[1,2,{}]},"order-id":"other"}`: {OrderID: "A"},
 		`{"free":[1,-0.5,1e3,9007199254740992,"9007199254740993",true]}`:   {Free: []any{1.0, -0.5, 1000.0, 9007199254740992.0, "9007199254740993", true}},
@@ -95,7 +94,7 @@ func TestDefinition_Decode_accepts_what_is_plain(t *testing.T) {
 		`{"amount":9007199254740993}`:                                      {Amount: 9007199254740993},
 		`{"hash":[1,2],"blob":"aGk="}`:                                     {Hash: [2]byte{1, 2}, Blob: []byte("hi")},
 	} {
-		if got, err := d.Decode(with(data)); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := d.Decode(with(" " + data + "\n")); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v; want %+v", data, got, err, want)
 		}
 	}
@@ -166,7 +165,7 @@ func TestDefinition_keeps_the_form_of_encoding_json(t *testing.T) {
 			t.Fatal(err)
 		}
 		e, err := d.New("k", v).Seal(bus.Identity{ID: "a", Source: "/s"})
-		if err != nil || string(e.Data()) != string(want) {
+		if err != nil || !bytes.Equal(e.Data(), want) {
 			t.Fatalf("%s, %v\nwant %s", e.Data(), err, want)
 		}
 		var plain everything
