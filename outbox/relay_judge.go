@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,7 +41,8 @@ func (j *judge) blame(ctx context.Context, f flight, err error) error {
 			return fmt.Errorf("%w: %w", errSilence, err)
 		}
 	case errors.Is(err, bus.ErrNoStream):
-		if j.nowhere(ctx, f.row.subject) {
+		// Timers have one subject: without their stream there is none for all.
+		if strings.HasPrefix(f.row.subject, j.bus.Names().Root("events.")) && j.nowhere(ctx, f.row.subject) {
 			return fmt.Errorf("%w: %w", errNowhere, err)
 		}
 	case err == nil, classOf(err) != "":

@@ -8,8 +8,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -141,6 +143,21 @@ func timersOfSteps(r *rig) {
 		"anybody": {"not-admitted", "subject"}, "another": {"not-admitted", "timer.payment"}, "elsewhere": {"not-admitted", "belongs on"},
 		"erase": {"not-admitted", "Nats-Rollup"},
 	})
+}
+
+// withoutTimers has a step's timer wait for the stream of the timers, which an
+// upgrade has not made yet.
+func withoutTimers(r *rig) {
+	names := r.bus.Names()
+	r.ok(r.bus.JetStream().DeleteStream(r.Context(), names.TimersStream()))
+	r.exec("INSERT INTO outbox (message_id, subject, key, headers, consumer) VALUES ('c', $1, 'cancel', $2, 'order')",
+		names.TimerSubject("order", "deadline", "cancel"), `{"Nats-Rollup": "sub", "Nats-TTL": "5s"}`)
+	registry := prometheus.NewRegistry()
+	relay := r.relay(outbox.RelayConfig{MaxAttempts: 1, BaseDelay: time.Millisecond, MaxDelay: 5 * time.Millisecond, Metrics: registry})
+	r.metric(registry, "farandole_outbox_failures_total", func(tries float64) bool { return tries >= 2 })
+	r.unhealthy(relay, bus.ErrNoStream)
+	bustest.Provision(r, r.bus, bus.TopologyConfig{})
+	r.eventually(counts{outbox.Published: 1})
 }
 
 // nowhere has rows of subjects that no stream stores, while others have one: with

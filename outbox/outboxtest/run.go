@@ -51,6 +51,7 @@ func Run(t *testing.T, f Factory) {
 		"rows larger than a batch has memory for":       {place{}, largeRows},
 		"rows that command the server":                  {place{}, commands},
 		"timers are rows of steps":                      {place{}, timersOfSteps},
+		"timers without their stream":                   {place{}, withoutTimers},
 		"a subject without a stream":                    {place{}, nowhere(false)},
 		"a subject that somebody hears but no stream":   {place{bus: bus.Config{PublishTimeout: publishTimeout}}, nowhere(true)},
 		"a message id that the stream knows":            {place{}, takenIDs},
