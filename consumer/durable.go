@@ -54,16 +54,22 @@ func (c *Consumer) bind(ctx context.Context, s source) error {
 
 // lookUp returns a durable, nil if there is none.
 func (c *Consumer) lookUp(ctx context.Context, stream, durable string) (*jetstream.ConsumerInfo, error) {
+	found, err := look(ctx, c.bus, stream, durable)
+	if errors.Is(err, jetstream.ErrNotPullConsumer) {
+		return nil, c.unfit(stream, durable, "it is a push consumer", "a pull consumer")
+	}
+	return found, err
+}
+
+func look(ctx context.Context, b *bus.Bus, stream, durable string) (*jetstream.ConsumerInfo, error) {
 	var found jetstream.Consumer
-	err := c.bus.Ask(ctx, "CONSUMER.INFO."+stream+"."+durable, func(ctx context.Context) (err error) {
-		found, err = c.bus.JetStream().Consumer(ctx, stream, durable)
+	err := b.Ask(ctx, "CONSUMER.INFO."+stream+"."+durable, func(ctx context.Context) (err error) {
+		found, err = b.JetStream().Consumer(ctx, stream, durable)
 		return err
 	})
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		return nil, nil
-	case errors.Is(err, jetstream.ErrNotPullConsumer):
-		return nil, c.unfit(stream, durable, "it is a push consumer", "a pull consumer")
 	case err != nil:
 		return nil, err
 	}

@@ -407,3 +407,37 @@ func TestDurableMadeAnewStartsWhereTheLedgersMemoryDoes(t *testing.T) {
 		})
 	}
 }
+
+func TestDroppedTypeIsGoneForGood(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	runs := new(tally)
+	v2 := s.prepare(brief(), version(runs, true), nil)
+	v2.run()
+	s.publish(draft("o-1"))
+	bustest.Eventually(t, soon, func() bool { return runs.of("o-1") == 1 })
+	if err := v2.stop(); err != nil {
+		t.Fatal(err)
+	}
+	v1 := s.start(brief(), version(runs, false), nil)
+	s.publish(reservation("r-1"))
+	bustest.Eventually(t, soon, func() bool { return v1.Stats().Released > 0 })
+	d := consumer.Drop{Consumer: "payment", Types: []bus.Type{reserved.Type()}}
+	plan, err := d.Plan(t.Context(), s.bus)
+	if err != nil || len(plan) != 1 || plan[0].Pending != 1 {
+		t.Fatalf("Plan = %+v, %v; want one pending event", plan, err)
+	}
+	if err := d.Apply(t.Context(), s.bus); err != nil {
+		t.Fatal(err)
+	}
+	// What was on its way is given up, and a version that handles the type gets what comes later.
+	bustest.Eventually(t, soon, func() bool { return v1.Stats().Dropped == 1 && v1.Health() == nil })
+	s.start(brief(), version(runs, true), nil)
+	s.publish(reservation("r-2"))
+	bustest.Eventually(t, soon, func() bool { return runs.of("r-2") == 1 })
+	s.caughtUp()
+	s.settled("payment")
+	if runs.of("r-1") > 0 {
+		t.Error("an event that was dropped took effect")
+	}
+}

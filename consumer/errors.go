@@ -27,6 +27,8 @@ var (
 	// ErrNoTimers is matched by what Health returns after a step with timers
 	// while the event stream does not keep any; the event waits.
 	ErrNoTimers = errors.New("consumer: no timers")
+	// ErrNoDurable is returned by [Drop] for a consumer that has none.
+	ErrNoDurable = errors.New("consumer: no durable")
 
 	// errShutdown is why handlers are cancelled at the end of the grace period.
 	errShutdown = errors.New("consumer: shutting down")
