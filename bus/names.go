@@ -106,7 +106,7 @@ func KeyOfMessage(stream string, sequence uint64, stored time.Time) EventKey {
 	b := append(buf[:0], stream...)
 	b = append(b, 0)
 	b = binary.BigEndian.AppendUint64(b, sequence)
-	return hashKey(binary.BigEndian.AppendUint64(b, uint64(stored.UnixNano()))) //nolint:gosec // all 64 bits count
+	return hashKey(binary.BigEndian.AppendUint64(b, uint64(stored.UnixNano())))
 }
 
 func hashKey(b []byte) EventKey {

@@ -372,3 +372,29 @@ func TestTimersNeedAPreparedStream(t *testing.T) {
 		t.Errorf("%s after %d failures, want done after none", m.State, m.Failures)
 	}
 }
+
+// TestTimerLeavesNothingInItsStream: the server keeps a copy of what was due; who
+// has handled the event removes it.
+func TestTimerLeavesNothingInItsStream(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	r := timing(time.Millisecond)
+	handled := make(chan struct{}, 1)
+	consumer.Handle(r, due, func(context.Context, bus.Event, orderData) (consumer.Step, error) {
+		handled <- struct{}{}
+		return consumer.Step{}, nil
+	})
+	s.start(config(), r, nil)
+	s.publishN(1)
+	<-handled
+	bustest.Eventually(t, soon, func() error {
+		stream, err := s.bus.JetStream().Stream(t.Context(), s.bus.Names().TimersStream())
+		if err != nil {
+			return err
+		}
+		if n := stream.CachedInfo().State.Msgs; n > 0 {
+			return fmt.Errorf("%d messages are left", n)
+		}
+		return nil
+	})
+}

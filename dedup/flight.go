@@ -113,7 +113,7 @@ func (f *flight) send(ctx context.Context, steps []*step) (documents []string, e
 		var sequences []uint64
 		if sequences, err = f.store(ctx, msgs); err == nil {
 			f.land(steps, documents, sequences)
-			f.reader.replaced(msgs, sequences)
+			f.reader.replaced(msgs, sequences) //nolint:contextcheck // a trace outlives the step that leaves it
 			return documents, nil
 		}
 		if !errors.Is(err, bus.ErrIncomplete) && !errors.Is(err, bus.ErrBusy) {
