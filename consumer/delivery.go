@@ -66,7 +66,7 @@ func newDelivery(c *Consumer, m *nats.Msg, s source) (*delivery, error) {
 
 		// What a durable brings that catches up may have come by the other one.
 		redelivered: meta.NumDelivered > 1 || s.catchingUp,
-		delivered:   int(min(meta.NumDelivered, math.MaxInt32)), //nolint:gosec // bounded
+		delivered:   int(min(meta.NumDelivered, math.MaxInt32)),
 
 		beat: time.Now(),
 	}

@@ -142,7 +142,7 @@ func (e *engine) judge(ctx context.Context, found entry, past []string, r Reques
 			return rec, Busy, left + retryMargin, nil
 		}
 		rec.Crashes++ // it ended without an outcome
-	case stateWaiting, "":
+	case stateWaiting, stateKnown, "":
 	}
 	return rec, Claimed, 0, nil
 }
