@@ -151,7 +151,6 @@ func (c *Consumer) pullBound(ctx, work context.Context, s source, part string, r
 	denials := c.bus.Denials()
 	sub, err := nc.Subscribe(inbox, func(m *nats.Msg) {
 		p.heard()
-		c.health.clear(part)
 		if m.Reply == "" {
 			select {
 			case p.statuses <- m:
@@ -160,6 +159,7 @@ func (c *Consumer) pullBound(ctx, work context.Context, s source, part string, r
 			return
 		}
 		p.delivered(s.budget)
+		c.health.clear(part)
 		c.dispatch(work, m, s)
 	})
 	if err != nil {
@@ -217,6 +217,7 @@ func (c *Consumer) pullBound(ctx, work context.Context, s source, part string, r
 			if err := p.status(m, s.budget); err != nil {
 				return err
 			}
+			c.health.clear(part)
 		}
 	}
 }
