@@ -50,7 +50,7 @@ func (b *Bus) grantsInbox() bool {
 	for patience := time.After(noticeDelay); ; {
 		select {
 		case <-denials.Ready():
-			if denied, _ := denials.Next(); denied == subject {
+			if denied, err := denials.Next(); err != nil && denied == subject {
 				return false
 			}
 		case <-patience:

@@ -83,6 +83,6 @@ func (c *Consumer) quieten(d *delivery, f fate) {
 		if c.unsettled.forget(d.key) {
 			c.health.clear("state")
 		}
-	case Busy, Retried, Released, Lost:
+	case Busy, Retried, Released, Lost, Dropped, outcomes: // it comes again, or ends elsewhere
 	}
 }

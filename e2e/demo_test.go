@@ -86,7 +86,7 @@ func TestDemoStorm(t *testing.T) {
 	for name, flags := range map[string]func(testing.TB) []string{
 		"KV ledger":     func(testing.TB) []string { return []string{"--ledger", "kv"} },
 		"stream ledger": func(testing.TB) []string { return []string{"--ledger", "stream"} },
-		"Postgres":      func(t testing.TB) []string { return []string{"--database-url", pgtest.Database(t)} },
+		"Postgres":      func(tb testing.TB) []string { tb.Helper(); return []string{"--database-url", pgtest.Database(tb)} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

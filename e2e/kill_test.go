@@ -105,7 +105,7 @@ func (s *storm) rage(rounds, kills int) {
 // order has ended.
 func (s *storm) round(round, kills int) {
 	s.t.Helper()
-	s.random = rand.New(rand.NewPCG(s.seed+uint64(round), 0)) //nolint:gosec // moments to kill at
+	s.random = rand.New(rand.NewPCG(s.seed+uint64(round), 0))
 	ctx, cancel := context.WithTimeout(s.t.Context(), 3*patience)
 	defer cancel()
 	solvent, broke := newCustomers(ctx, s.shop, 3, "ada"), newCustomers(ctx, s.shop, 1, "decline-bob")

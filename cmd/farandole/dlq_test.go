@@ -79,8 +79,14 @@ func TestB121_show_and_list_escape_what_messages_hold(t *testing.T) {
 	e := placedEvent(t, s, "\u202eord", "\x1b[31m")
 	id := s.park(t, e, failureOf(evil))
 	for _, args := range [][]string{
-		{"dlq", "show", id}, {"dlq", "list"}, {"dlq", "stats"}, {"dlq", "replay", id, "--dry-run"},
-		{"dlq", "show", id, "--json"}, {"dlq", "list", "--json"}, {"dlq", "stats", "--json"}, {"dlq", "export"},
+		{"dlq", "show", id},
+		{"dlq", "list"},
+		{"dlq", "stats"},
+		{"dlq", "replay", id, "--dry-run"},
+		{"dlq", "show", id, "--json"},
+		{"dlq", "list", "--json"},
+		{"dlq", "stats", "--json"},
+		{"dlq", "export"},
 	} {
 		got := s.run(t, "", args...)
 		if got.code != exitDone {

@@ -112,7 +112,7 @@ func (s *Service) Run(ctx context.Context) error {
 	err := s.begin(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return nil //nolint:nilerr // stopped before it began
+		return nil
 	case err != nil:
 		return err
 	}
