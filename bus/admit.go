@@ -3,6 +3,7 @@ package bus
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,12 +36,27 @@ func (n Names) AdmitEvent(m *nats.Msg) error {
 	if root := n.dotted("events."); !strings.HasPrefix(m.Subject, root) {
 		return fmt.Errorf("%w: subject %s: want %s<type>.<key>", ErrNotAdmitted, quote(m.Subject), root)
 	}
+	control := slices.DeleteFunc(controlOf(m), func(name string) bool { return name == nats.MsgIdHdr })
+	switch len(control) {
+	case 0:
+		return n.isEventOn(m.Subject, m)
+	case 1:
+		return fmt.Errorf("%w: header %s is for the server, not for an event", ErrNotAdmitted, quote(control[0]))
+	default:
+		return fmt.Errorf("%w: headers %s are for the server, not for an event", ErrNotAdmitted, quote(strings.Join(control, ", ")))
+	}
+}
+
+// controlOf returns the names of m's control headers, sorted: what is refused is
+// told in the same words each time.
+func controlOf(m *nats.Msg) (names []string) {
 	for name := range m.Header {
-		if IsControl(name) && name != nats.MsgIdHdr {
-			return fmt.Errorf("%w: header %s is for the server, not for an event", ErrNotAdmitted, quote(name))
+		if IsControl(name) {
+			names = append(names, name)
 		}
 	}
-	return n.isEventOn(m.Subject, m)
+	slices.Sort(names)
+	return names
 }
 
 // AdmitTimer checks a message that sets or cancels a timer of c, whose event is
@@ -51,12 +67,7 @@ func (n Names) AdmitTimer(c Consumer, m *nats.Msg) error {
 	if !ok || !timerName.MatchString(name) || key == "" || strings.Contains(key, ".") {
 		return fmt.Errorf("%w: subject %s: want timer.%s.<name>.<key>", ErrNotAdmitted, quote(m.Subject), c)
 	}
-	var control []string
-	for name := range m.Header {
-		if IsControl(name) {
-			control = append(control, name)
-		}
-	}
+	control := controlOf(m)
 	only := func(names ...string) bool {
 		for _, name := range names {
 			if len(m.Header[name]) != 1 || m.Header[name][0] == "" {

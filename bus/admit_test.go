@@ -90,6 +90,11 @@ func TestAdmitEvent(t *testing.T) {
 	for _, root := range []string{"$KV.dedup.x", "dlq.order.decode.x", "ledger.order.x", "redrive.order.order.placed.v1.k", "timer.order.deadline.k"} {
 		changes["subject \"shop."+root] = subject("shop." + root)
 	}
+	changes["headers \"Nats-Batch-Id, Nats-Batch-Sequence, Nats-TTL, nats-rollup\""] = func(m *nats.Msg) {
+		for _, name := range []string{"Nats-TTL", "nats-rollup", "Nats-Batch-Sequence", "Nats-Batch-Id"} {
+			m.Header[name] = []string{"1"}
+		}
+	}
 	spoiled(t, admitted, shop.AdmitEvent, changes)
 }
 
