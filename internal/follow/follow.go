@@ -4,6 +4,7 @@ package follow
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -62,6 +63,10 @@ const (
 	// The client misses it after two, within one wait of idle, and makes another:
 	// the server that had the consumer may be gone.
 	heartbeat = time.Second
+	// forgotten is when the server forgets the consumer of a reader that has died.
+	forgotten = time.Minute
+	// cleanUp bounds what is done after the end.
+	cleanUp = time.Second
 )
 
 // Read calls visit for each chosen message, oldest first, each once, on the
@@ -89,12 +94,13 @@ func read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error)
 	last := stream.CachedInfo().State.LastSeq
 	var cons jetstream.Consumer
 	err = b.Ask(ctx, "CONSUMER.CREATE."+b.Names().EventsStream(), func(ctx context.Context) (err error) {
-		cons, err = stream.OrderedConsumer(ctx, o.consumer(b))
+		cons, err = stream.OrderedConsumer(ctx, o.consumer(b, last+1))
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("follow: %w", err)
 	}
+	defer forget(ctx, b, cons)
 	if o.NoFollow && cons.CachedInfo().NumPending == 0 {
 		return nil
 	}
@@ -145,6 +151,21 @@ func read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error)
 	}
 }
 
+// forget makes the server forget what has been read through: consumers that stay
+// are counted against what a stream or an account may have, and who reads in a
+// loop is soon refused another.
+func forget(ctx context.Context, b *bus.Bus, cons jetstream.Consumer) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
+	defer cancel()
+	info := cons.CachedInfo()
+	err := b.Ask(ctx, "CONSUMER.DELETE."+info.Stream+"."+info.Name, func(ctx context.Context) error {
+		return b.JetStream().DeleteConsumer(ctx, info.Stream, info.Name)
+	})
+	if err != nil {
+		return // the server forgets it after forgotten
+	}
+}
+
 // next waits for a message; a bounded wait ends with context.DeadlineExceeded.
 func next(ctx context.Context, messages jetstream.MessagesContext, bounded bool) (jetstream.Msg, error) {
 	if bounded {
@@ -155,19 +176,25 @@ func next(ctx context.Context, messages jetstream.MessagesContext, bounded bool)
 	return messages.Next(jetstream.NextContext(ctx))
 }
 
-func (o Options) consumer(b *bus.Bus) jetstream.OrderedConsumerConfig {
+// consumer configures one that begins as told, at start unless told otherwise.
+func (o Options) consumer(b *bus.Bus, start uint64) jetstream.OrderedConsumerConfig {
 	cfg := jetstream.OrderedConsumerConfig{
-		FilterSubjects: o.Filters,
-		DeliverPolicy:  jetstream.DeliverNewPolicy,
+		NamePrefix:        "follow-" + rand.Text(),
+		FilterSubjects:    o.Filters,
+		InactiveThreshold: forgotten,
+		// Not "new": a consumer that was lost before its first message is made anew,
+		// and would miss what came between.
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:   start,
 	}
 	if len(cfg.FilterSubjects) == 0 {
 		cfg.FilterSubjects = []string{b.Names().EventsFilter()}
 	}
 	switch {
 	case o.FromStart:
-		cfg.DeliverPolicy = jetstream.DeliverAllPolicy
+		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverAllPolicy, 0
 	case !o.Since.IsZero():
-		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &o.Since
+		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &o.Since
 	}
 	return cfg
 }

@@ -176,3 +176,79 @@ func TestMessage_that_does_not_agree_with_its_subject_is_no_event(t *testing.T) 
 		t.Fatal(err)
 	}
 }
+
+// consumers returns the names of the event stream's consumers.
+func consumers(t *testing.T, b *bus.Bus) (names []string) {
+	t.Helper()
+	stream, err := b.JetStream().Stream(t.Context(), b.Names().EventsStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range stream.ConsumerNames(t.Context()).Name() {
+		names = append(names, name)
+	}
+	return names
+}
+
+// Who reads in a loop is not refused for all the consumers that earlier reads had.
+func TestRead_leaves_no_consumer_behind(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	publish(t, b, "order.placed.v1", "a", "b")
+	stop := func(follow.Message) error { return follow.ErrStop }
+	ctx, cancel := context.WithCancel(t.Context())
+	interrupt := func(follow.Message) error { cancel(); return nil }
+	for name, read := range map[string]func() error{
+		"to the end": func() error {
+			return follow.Read(t.Context(), b, follow.Options{FromStart: true, NoFollow: true}, func(follow.Message) error { return nil })
+		},
+		"nothing to read": func() error { return follow.Read(t.Context(), b, follow.Options{NoFollow: true}, stop) },
+		"stopped":         func() error { return follow.Read(t.Context(), b, follow.Options{FromStart: true}, stop) },
+		"interrupted":     func() error { return follow.Read(ctx, b, follow.Options{FromStart: true}, interrupt) },
+	} {
+		if err := read(); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if left := consumers(t, b); len(left) > 0 {
+			t.Errorf("%s: %v are left", name, left)
+		}
+	}
+}
+
+// A consumer that is lost before its first message is made anew where it began:
+// what was published meanwhile is not missed.
+func TestRead_from_now_on_begins_once(t *testing.T) {
+	t.Parallel()
+	server := bustest.Server(t)
+	names := bus.Names{Prefix: bustest.Prefix()}
+	b := bustest.Provision(t, bustest.Connect(t, bus.Config{InProcess: server, Names: names}), bus.TopologyConfig{})
+	publish(t, b, "order.placed.v1", "a")
+	var mute atomic.Bool
+	tap := wiretap.New(server, nil, func(frame []byte) wiretap.Verdict {
+		if mute.Load() && bytes.Contains(frame, []byte("NATS/1.0")) {
+			return wiretap.Drop
+		}
+		return wiretap.Pass
+	})
+	tapped := bustest.Connect(t, bus.Config{InProcess: tap, Names: names})
+	var ids []string
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		done <- follow.Read(ctx, tapped, follow.Options{}, func(m follow.Message) error {
+			ids = append(ids, m.Header.Get("ce-id"))
+			return follow.ErrStop
+		})
+	}()
+	bustest.Eventually(t, 10*time.Second, func() bool { return len(consumers(t, b)) == 1 })
+	mute.Store(true)
+	if err := b.JetStream().DeleteConsumer(t.Context(), b.Names().EventsStream(), consumers(t, b)[0]); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, b, "order.placed.v1", "b")
+	mute.Store(false)
+	if err := <-done; err != nil || !slices.Equal(ids, []string{"b"}) {
+		t.Errorf("%v, %v", ids, err)
+	}
+}
