@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -84,7 +85,17 @@ func TestWithoutALeader(t *testing.T) {
 			_, err := bus.OpenBucket[string](t.Context(), b, "orders")
 			done <- err
 		}()
-		bustest.Eventually(t, time.Minute, func() bool { return len(lines.with("waiting for JetStream: ")) >= 2 })
+		bustest.Eventually(t, time.Minute, func() error {
+			select {
+			case err := <-done:
+				t.Fatalf("it did not wait: %v", err)
+			default:
+			}
+			if said := lines.with("waiting for JetStream: "); len(said) < 2 {
+				return fmt.Errorf("said %q, want both to wait for JetStream", lines.with(""))
+			}
+			return nil
+		})
 		servers[1].Restart(t)
 		servers[2].Restart(t)
 		for range 2 {
