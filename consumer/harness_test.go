@@ -15,7 +15,6 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
-	"github.com/farandole/farandole/dlq"
 )
 
 // soon is how long a test waits for what has to happen, on a slow machine.
@@ -315,51 +314,6 @@ func (s *system) messages(stream, subject string) []jetstream.Msg {
 	return messages
 }
 
-// letters returns the dead letters as people see them.
-func (s *system) letters() []dlq.Entry {
-	s.tb.Helper()
-	page, err := s.queue().List(s.tb.Context(), dlq.Filter{}, dlq.PageOptions{})
-	if err != nil {
-		s.tb.Fatal(err)
-	}
-	return page.Entries
-}
-
-// letter waits for the only dead letter.
-func (s *system) letter() dlq.Record {
-	s.tb.Helper()
-	var entries []dlq.Entry
-	bustest.Eventually(s.tb, soon, func() bool {
-		entries = s.letters()
-		return len(entries) > 0
-	})
-	if len(entries) != 1 {
-		s.tb.Fatalf("%d dead letters, want 1", len(entries))
-	}
-	c, err := s.queue().Get(s.tb.Context(), entries[0].ID)
-	if err != nil {
-		s.tb.Fatal(err)
-	}
-	if c.Letter == nil {
-		s.tb.Fatalf("%s has no letter: %s", c.ID, c.Verdict)
-	}
-	return *c.Letter
-}
-
-func (s *system) queue() *dlq.Queue {
-	s.tb.Helper()
-	return dlq.Open(s.bus, marks{s.open(s.bus)})
-}
-
-func (s *system) replayAll() dlq.Summary {
-	s.tb.Helper()
-	sum, err := s.queue().Replay(s.tb.Context(), dlq.Selection{All: true}, dlq.ReplayOptions{}, nil)
-	if err != nil {
-		s.tb.Fatal(err)
-	}
-	return sum
-}
-
 // mark is what the ledger knows of an event.
 func (s *system) mark(name bus.Consumer, key bus.EventKey) dedup.Mark {
 	s.tb.Helper()
@@ -368,14 +322,6 @@ func (s *system) mark(name bus.Consumer, key bus.EventKey) dedup.Mark {
 		s.tb.Fatal(err)
 	}
 	return m
-}
-
-// marks is the ledger as the queue asks it.
-type marks struct{ ledger }
-
-func (m marks) Mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (dlq.Mark, bool, error) {
-	mark, ok, err := m.ledger.Mark(ctx, c, k)
-	return dlq.Mark(mark), ok, err
 }
 
 // counting handles orders by counting them.
