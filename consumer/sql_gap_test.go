@@ -20,7 +20,8 @@ import (
 
 // The tests of this file let a process with the SQL ledger die, or its
 // connection to the database break, at each statement of a step and of what
-// follows from a failure; and at what it sends to NATS.
+// follows from a failure; and at what it sends to NATS. A process is dead when its
+// tap is cut, after the statement that it dies of: the hook runs before that.
 
 // sqlWhole is a gap whose step has all that a step can have with a database:
 // a change in the handler's transaction, events, a timer and a cancellation.
@@ -92,7 +93,7 @@ func (w sqlWhole) at(n int, before, after sqltap.Verdict, p *process) sqltap.Hoo
 			return sqltap.Pass
 		}
 		if verdict == sqltap.Cut || verdict == sqltap.LoseCut {
-			defer w.die(p)
+			p.bus.Conn().Close()
 		}
 		return verdict
 	}
@@ -135,11 +136,11 @@ func TestGap_SQL_completing(t *testing.T) {
 					stored = 1
 				}
 				r, wrap := w.registry(n+1, sqltap.Cut, sqltap.LoseCut)
-				w.start(w.cfg, r, wrap)
-				<-w.dead
+				p := w.start(w.cfg, r, wrap)
+				<-p.ledger.(*sqlLedger).tap.IsCut()
 				w.wantEffects(stored)
 				r, wrap = w.registry(0, sqltap.Pass, sqltap.Pass)
-				p := w.start(w.cfg, r, wrap)
+				p = w.start(w.cfg, r, wrap)
 				w.settled(w.cfg.Name)
 				w.wantEffects(1)
 				w.wantParts(1)
@@ -228,7 +229,6 @@ func (g *gap) dying(r *consumer.Registry, at death) {
 			v := nth(frame)
 			if v == wiretap.Cut {
 				doomed.Load().ledger.(*sqlLedger).crash()
-				g.dies.Do(func() { close(g.dead) })
 			}
 			return v
 		}
@@ -242,14 +242,14 @@ func (g *gap) dying(r *consumer.Registry, at death) {
 			p.ledger.(*sqlLedger).judge.set(func(query string) sqltap.Verdict {
 				v := nth(query)
 				if v != sqltap.Pass {
-					defer g.die(p)
+					p.bus.Conn().Close()
 				}
 				return v
 			})
 		}
 		return l
 	})
-	<-g.dead
+	<-doomed.Load().ledger.(*sqlLedger).tap.IsCut()
 	doomed.Load().crash()
 }
 

@@ -23,8 +23,8 @@ const (
 )
 
 // A Hook judges statements: their text and, a line each, those arguments that
-// are texts; BEGIN and COMMIT for what transactions do. It is called by several
-// goroutines.
+// are texts; BEGIN and COMMIT for what transactions do. It is called before the
+// statement, whatever the verdict, and by several goroutines.
 type Hook func(statement string) Verdict
 
 // ErrBroken is what a program gets whose connection has broken.
@@ -57,7 +57,8 @@ func (t *Tap) Close() error { return t.pool.Close() }
 // statement at the latest.
 func (t *Tap) Cut() { t.once.Do(func() { close(t.cut) }) }
 
-// IsCut is closed when the program has been cut off.
+// IsCut is closed when the program has been cut off: with LoseCut, after the
+// statement.
 func (t *Tap) IsCut() <-chan struct{} { return t.cut }
 
 func (t *Tap) isCut() bool {
