@@ -293,6 +293,11 @@ func (s *system) messages(stream, subject string) []jetstream.Msg {
 	if err != nil {
 		s.tb.Fatal(err)
 	}
+	defer func() { // tests poll this, and a stream has at most 1000 consumers
+		if err := js.DeleteConsumer(ctx, stream, c.CachedInfo().Name); err != nil {
+			s.tb.Log(err)
+		}
+	}()
 	info, err := c.Info(ctx)
 	if err != nil {
 		s.tb.Fatal(err)
