@@ -5,6 +5,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+
+	lib "modernc.org/sqlite/lib"
 )
 
 // driverConn is what the driver's connections can do for database/sql.
@@ -25,7 +27,9 @@ type connection struct {
 	driverConn
 	writers *writers
 	// inTx says that a transaction is open; it has the turn, or only reads.
-	inTx     bool
+	inTx bool
+	// doubtful says that SQLite may have ended the transaction before its owner did.
+	doubtful bool
 	prepared prepared
 	// bySQL says that one may be open that was begun as a statement. Nobody
 	// could tell when it ends, so it does not queue.
@@ -71,14 +75,24 @@ type transaction struct {
 	turn turn
 }
 
-func (t *transaction) Commit() error { return t.end(t.Tx.Commit()) }
+func (t *transaction) Commit() error {
+	if err := t.conn.stillOpen(context.Background()); err != nil {
+		return errors.Join(err, t.Rollback())
+	}
+	return t.end(t.Tx.Commit())
+}
 
-func (t *transaction) Rollback() error { return t.end(t.Tx.Rollback()) }
+func (t *transaction) Rollback() error {
+	if t.conn.stillOpen(context.Background()) != nil {
+		return t.end(nil)
+	}
+	return t.end(t.Tx.Rollback())
+}
 
 // end waits for the disk in any case: whoever rolls back has a reason, and that
 // may be what others have committed a moment ago.
 func (t *transaction) end(err error) error {
-	t.conn.inTx = false
+	t.conn.inTx, t.conn.doubtful = false, false
 	t.turn.end()
 	if err != nil {
 		return err
@@ -92,15 +106,44 @@ func (c *connection) ResetSession(ctx context.Context) error {
 	return c.driverConn.ResetSession(ctx)
 }
 
+// doubt is told what became of a statement. One that fails can take the whole
+// transaction along (interrupted, disk full, ON CONFLICT ROLLBACK); others can
+// end it.
+func (c *connection) doubt(query string, err error) {
+	if c.inTx && (err != nil || !isOne(query) || kindOf(query) == control) {
+		c.doubtful = true
+	}
+}
+
+// stillOpen returns errRolledBack if SQLite has ended the transaction: what comes
+// next in it would be committed by itself, without what was before. The driver
+// does not say so, but within a transaction SQLite refuses to begin one.
+func (c *connection) stillOpen(ctx context.Context) error {
+	if !c.inTx || !c.doubtful {
+		return nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	_, err := c.driverConn.ExecContext(ctx, "BEGIN", nil)
+	if code(err) == lib.SQLITE_ERROR {
+		c.doubtful = false
+		return nil
+	}
+	_, failed := c.driverConn.ExecContext(ctx, "ROLLBACK", nil)
+	return errors.Join(errRolledBack, err, failed)
+}
+
 // turnOf waits for the turn of a statement, if it needs one.
 func (c *connection) turnOf(ctx context.Context, query string) (turn, error) {
+	if err := c.stillOpen(ctx); err != nil {
+		return turn{}, err
+	}
 	if !c.inTx && !c.bySQL {
 		switch kindOf(query) {
 		case write:
 			return c.writers.enter(ctx)
 		case control:
 			c.bySQL = true
-		case read:
+		case read, unsure:
 		}
 	}
 	return turn{}, nil
@@ -139,11 +182,12 @@ func (c *connection) ExecContext(ctx context.Context, query string, args []drive
 			return err
 		})
 	}
+	c.doubt(query, err)
 	if err != nil {
 		t.end() // of several statements some may be committed: nobody is told so
 		return nil, err
 	}
-	return r, c.ended(t)
+	return r, c.ended(t, query)
 }
 
 func (c *connection) execOne(ctx context.Context, query string, args []driver.NamedValue) (r driver.Result, err error) {
@@ -171,9 +215,9 @@ func (c *connection) take(ctx context.Context, query string) (s driverStmt, err 
 
 // ended ends the turn of a statement that was run, and waits for the disk unless
 // its transaction goes on.
-func (c *connection) ended(t turn) error {
-	if t.writers == nil && c.bySQL && !c.inTx {
-		return c.writers.syncs.wait() // it may have been the commit
+func (c *connection) ended(t turn, query string) error {
+	if t.writers == nil && !c.inTx && (c.bySQL || !isOne(query) || kindOf(query) == unsure) {
+		return c.writers.syncs.wait() // it may have been, or have had, the commit
 	}
 	return t.done()
 }
@@ -186,6 +230,7 @@ func (c *connection) QueryContext(ctx context.Context, query string, args []driv
 		return nil, err
 	}
 	found, after, err := c.find(ctx, query, args)
+	c.doubt(query, err)
 	if err != nil {
 		t.end()
 		return nil, err
@@ -196,12 +241,13 @@ func (c *connection) QueryContext(ctx context.Context, query string, args []driv
 		return nil, errors.Join(lacking(found), found.Close(), after())
 	}
 	t.locked()
-	return &rows{r, func(err error) error {
+	return &rows{r, c, func(err error) error {
 		if err = errors.Join(err, after()); err != nil {
+			c.doubt(query, err)
 			t.end()
 			return err
 		}
-		return c.ended(t)
+		return c.ended(t, query)
 	}}, nil
 }
 

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +19,10 @@ var ErrQueue = errors.New("sqlite: another transaction of this process has been 
 // committed before may be lost with the next loss of power, and only opening the
 // database anew tells what is there.
 var ErrDisk = errors.New("sqlite: the disk does not take what was committed")
+
+// errRolledBack is what a transaction gets that SQLite has ended; Inbox knows the
+// reason it wraps.
+var errRolledBack = fmt.Errorf("sqlite: a statement that failed, or ended it, has taken the transaction along: begin another one: %w", sql.ErrTxDone)
 
 var errReadOnly = errors.New("the file or its directory is read-only")
 

@@ -48,6 +48,10 @@ const checkpointPages = 4096
 // [ErrQueue]. After a sync that failed all writers get [ErrDisk]. Whoever writes to the database beside a transaction it has open,
 // and not in it, waits for itself.
 //
+// A statement that fails can take its whole transaction along: one whose context
+// ends while it runs, a full disk, ON CONFLICT ROLLBACK. What comes next in that
+// transaction fails then, as does Commit, with an error that matches [sql.ErrTxDone].
+//
 // The error matches [outbox.ErrDatabase], or [outbox.ErrConfig] if path cannot
 // name a file.
 func Open(path string) (*sql.DB, error) {

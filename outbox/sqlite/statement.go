@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"io"
 	"regexp"
 	"strings"
 )
@@ -59,7 +60,17 @@ type driverRows interface {
 // and returns them commits. database/sql closes them once.
 type rows struct {
 	driverRows
+	conn   *connection
 	closed func(err error) error
+}
+
+// Next can be what ends a transaction: by an error of the disk.
+func (r *rows) Next(dest []driver.Value) error {
+	err := r.driverRows.Next(dest)
+	if err != nil && err != io.EOF { //nolint:errorlint // as database/sql has it
+		r.conn.doubtful = r.conn.inTx
+	}
+	return err
 }
 
 func (r *rows) Close() error { return r.closed(r.driverRows.Close()) }
@@ -71,6 +82,7 @@ const (
 	read    kind = iota
 	write        // or unknown: to queue without need costs a moment
 	control      // of a transaction
+	unsure       // most read: to queue could be to wait for oneself
 )
 
 var (
@@ -80,7 +92,12 @@ var (
 
 func kindOf(query string) kind {
 	switch strings.ToUpper(firstWord.FindStringSubmatch(query)[1]) {
-	case "SELECT", "VALUES", "PRAGMA", "EXPLAIN":
+	case "SELECT", "VALUES", "EXPLAIN":
+		return read
+	case "PRAGMA":
+		if strings.ContainsAny(query, "=(") { // as "PRAGMA user_version = 2" does, it may set something
+			return unsure
+		}
 		return read
 	case "WITH":
 		if !changing.MatchString(query) {

@@ -174,3 +174,22 @@ func TestSync_of_a_database_behind_a_link(t *testing.T) {
 	ok(t, os.Mkdir(link+"-wal", 0o700))
 	ok(t, insert(t.Context(), db, 0))
 }
+
+func TestStatements_that_may_write_wait_for_the_disk(t *testing.T) {
+	t.Parallel()
+	for _, query := range []string{"PRAGMA user_version = 2", "SELECT 1; INSERT INTO t VALUES (1)"} {
+		db, _, begun, end := slow(t)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := db.ExecContext(t.Context(), query)
+			ended <- err
+		}()
+		select {
+		case <-begun:
+			end <- struct{}{}
+			ok(t, <-ended)
+		case err := <-ended:
+			t.Errorf("%s has ended without the disk: %v", query, err)
+		}
+	}
+}

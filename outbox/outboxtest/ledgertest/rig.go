@@ -42,6 +42,7 @@ func Run(t *testing.T, f Factory) {
 		"a step is one transaction":                       oneTransaction,
 		"what fails is rolled back":                       rolledBack,
 		"a handler that ends its transaction":             endedByHandler,
+		"a transaction ends with its statement":           interrupted,
 		"a transaction ends with the handler's context":   endedByContext,
 		"waiting for a transaction ends with the context": waiting,
 		"no transaction without a claim":                  unclaimed,

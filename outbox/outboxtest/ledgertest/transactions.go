@@ -96,6 +96,23 @@ func endedByHandler(r *rig) {
 	r.idle(r.process)
 }
 
+// interrupted has a handler go on after a statement that takes the transaction along.
+func interrupted(r *rig) {
+	b := r.handed(r.process, "1")
+	tx := r.handle(b)
+	short, cancel := context.WithTimeout(r.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := tx.ExecContext(short, `INSERT INTO effects (event) WITH RECURSIVE c (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c)
+		SELECT CAST(i AS text) FROM c WHERE i < 0`); err == nil {
+		r.Fatal("the statement has an end")
+	}
+	if err := b.complete(r.Context(), r.out("a")); err == nil {
+		r.Error("it is completed without what was before")
+	}
+	r.want("after", 0, 0, 0)
+	r.idle(r.process)
+}
+
 // endedByContext has handlers that do not return when they should.
 func endedByContext(r *rig) {
 	timeout := errors.New("handler timeout")
