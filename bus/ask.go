@@ -84,21 +84,45 @@ func isAbout(subject, api string) bool {
 	return strings.Contains(subject+".", ".API."+api+".")
 }
 
+// absentProof is how long a cluster has to go on saying that a stream does not
+// exist: a leader of JetStream that was elected before it had read all that was
+// decided says so, too. absentPause is the time from one answer to the next question.
+const (
+	absentProof = time.Second
+	absentPause = 50 * time.Millisecond
+)
+
 // Stream asks for a stream that has to exist, of ours or of others. Errors
 // match [ErrNoStream], [ErrDenied], [ErrUnavailable] or [ErrClosed]. A stream
-// without a leader does not answer: that is [ErrUnavailable].
+// without a leader does not answer: that is [ErrUnavailable]. A cluster is asked
+// again for up to a second before a stream is said not to exist.
 func (b *Bus) Stream(ctx context.Context, name string) (s jetstream.Stream, err error) {
-	err = b.Ask(ctx, "STREAM.INFO."+name, func(ctx context.Context) (err error) {
-		s, err = b.js.Stream(ctx, name)
-		return err
-	})
-	switch {
-	case errors.Is(err, ErrNoStream):
-		return nil, &missing{stream: name}
-	case err != nil:
-		return nil, fmt.Errorf("bus: stream %s: %w", name, err)
+	var proof time.Time // when it is proven that there is none; set by the first answer
+	for {
+		err = b.Ask(ctx, "STREAM.INFO."+name, func(ctx context.Context) (err error) {
+			s, err = b.js.Stream(ctx, name)
+			return err
+		})
+		switch {
+		case err == nil:
+			return s, nil
+		case !errors.Is(err, ErrNoStream):
+			return nil, fmt.Errorf("bus: stream %s: %w", name, err)
+		case proof.IsZero():
+			proof = time.Now().Add(absentProof)
+			if end, ok := ctx.Deadline(); ok && end.Before(proof) {
+				proof = end.Add(-2 * absentPause) // the last answer has to be back in time
+			}
+		}
+		if b.nc.ConnectedClusterName() == "" || time.Now().After(proof) {
+			return nil, &missing{stream: name}
+		}
+		select {
+		case <-time.After(absentPause):
+		case <-ctx.Done():
+			return nil, &missing{stream: name}
+		}
 	}
-	return s, nil
 }
 
 // missing is a stream that does not exist. It matches [ErrNoStream].

@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,10 +11,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/internal/wiretap"
 )
 
 // Of three servers two are down, so that nothing has a leader. What a service
@@ -123,6 +126,29 @@ func TestANoStreamIsToldFromOneWithoutALeader(t *testing.T) {
 	}
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("it was waited for: %s", took)
+	}
+}
+
+// A leader of JetStream that does not know yet what was decided before says that
+// there is no such stream: nobody has to mend that, and it is asked again.
+func TestANoStreamOfAClusterIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	servers := bustest.StartCluster(t, 3)
+	names := bus.Names{Prefix: bustest.Prefix()}
+	admin := bustest.Connect(t, bus.Config{URL: servers[0].URL(), Names: names})
+	var created error
+	create := sync.OnceFunc(func() {
+		_, created = admin.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "LATE", Subjects: []string{"late"}})
+	})
+	tap := wiretap.New(servers[0], nil, func(frame []byte) wiretap.Verdict {
+		if bytes.Contains(frame, []byte("stream not found")) {
+			create()
+		}
+		return wiretap.Pass
+	})
+	b := bustest.Connect(t, bus.Config{InProcess: tap, Names: names})
+	if _, err := b.Stream(t.Context(), "LATE"); err != nil {
+		t.Errorf("it was told once that there is none, and that was believed: %v, %v", err, created)
 	}
 }
 
