@@ -196,7 +196,7 @@ func TestStopDuringAnOutageIsClean(t *testing.T) {
 	s.publishN(1)
 	bustest.Eventually(t, soon, func() bool { return p.Stats().Handled == 1 })
 	server.Stop(t)
-	bustest.Eventually(t, soon, func() bool { return p.bus.Health() != nil })
+	bustest.Eventually(t, soon, func() bool { return p.bus.Health() != nil && b.Health() != nil })
 	began := time.Now()
 	if err := p.stop(); err != nil {
 		t.Errorf("Run: %v", err)
