@@ -304,7 +304,7 @@ func TestBucketWithoutServer(t *testing.T) {
 }
 
 // A user that may open the bucket and nothing else.
-func TestB109_a_denied_bucket_is_told_at_once(t *testing.T) {
+func TestA_denied_bucket_is_told_at_once(t *testing.T) {
 	t.Parallel()
 	names := bus.Names{Prefix: bustest.Prefix()}
 	bucket := "KV_" + names.Bucket(docs)

@@ -57,7 +57,7 @@ func mention(t *testing.T, text string, wants ...string) {
 	}
 }
 
-func TestB112_wrong_login_is_told_at_once_without_the_secret(t *testing.T) {
+func TestWrong_login_is_told_at_once_without_the_secret(t *testing.T) {
 	t.Parallel()
 	s := bustest.StartServer(t, bustest.ServerConfig{Tune: withPassword("right")})
 	host := strings.TrimPrefix(s.URL(), "nats://")
@@ -76,7 +76,7 @@ func TestB112_wrong_login_is_told_at_once_without_the_secret(t *testing.T) {
 	}
 }
 
-func TestB112_a_foreign_nkey_is_told_at_once(t *testing.T) {
+func TestA_foreign_nkey_is_told_at_once(t *testing.T) {
 	t.Parallel()
 	mine, public := newNKey(t)
 	foreign, _ := newNKey(t)
@@ -106,7 +106,7 @@ func newNKey(t *testing.T) (seedFile, public string) {
 	return writeFile(t, "user.nk", seed), public
 }
 
-func TestB112_wrong_CA_and_expired_certificates_are_told(t *testing.T) {
+func TestWrong_CA_and_expired_certificates_are_told(t *testing.T) {
 	t.Parallel()
 	ca, otherCA := newAuthority(t), newAuthority(t)
 	valid := func(o *server.Options) { o.TLSConfig = serverTLS(ca, ca.issue(t, time.Hour)) }
@@ -136,7 +136,7 @@ func TestB112_wrong_CA_and_expired_certificates_are_told(t *testing.T) {
 	bustest.Connect(t, bus.Config{URL: good.URL(), TLSCA: ca.file(t), TLSCert: cert, TLSKey: key})
 }
 
-func TestB112_a_password_rotated_while_running_turns_health_red_until_it_is_restored(t *testing.T) {
+func TestA_password_rotated_while_running_turns_health_red_until_it_is_restored(t *testing.T) {
 	t.Parallel()
 	s := bustest.StartServer(t, bustest.ServerConfig{Tune: withPassword(secret)})
 	b := bustest.Connect(t, bus.Config{

@@ -15,7 +15,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 )
 
-func TestB109_a_denied_publish_is_told_at_once_with_its_subject(t *testing.T) {
+func TestA_denied_publish_is_told_at_once_with_its_subject(t *testing.T) {
 	t.Parallel()
 	prefix := bustest.Prefix()
 	s := bustest.StartServer(t, bustest.ServerConfig{Tune: func(o *server.Options) {
@@ -168,8 +168,8 @@ func TestPublishErrorsAreToldApart(t *testing.T) {
 	}{
 		"no stream":            {message("nobody.home", 0), bus.ErrNoStream},
 		"not a stream":         {message("service", 0), bus.ErrNoStream},
-		"B114 stream full":     {message("full.2", 0), bus.ErrStreamFull},
-		"B114 bytes full":      {message("bytes.1", 300), bus.ErrStreamFull},
+		"stream full":          {message("full.2", 0), bus.ErrStreamFull},
+		"bytes full":           {message("bytes.1", 300), bus.ErrStreamFull},
 		"server's max_payload": {message("full.2", 4097), bus.ErrTooLarge},
 		"payload with headers": {message("full.2", 4000, "Big", strings.Repeat("h", 200)), bus.ErrTooLarge},
 		"stream's limit":       {message("full.2", 200), bus.ErrTooLarge},

@@ -108,7 +108,7 @@ func TestPublishStoresTheEventAsSealed(t *testing.T) {
 	}
 }
 
-func TestB16_illegal_types_are_refused_locally_while_a_neighbour_publishes(t *testing.T) {
+func TestIllegal_types_are_refused_locally_while_a_neighbour_publishes(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
 	stop, neighbour := make(chan struct{}), make(chan error, 1)
@@ -173,7 +173,7 @@ func TestB16_illegal_types_are_refused_locally_while_a_neighbour_publishes(t *te
 	}
 }
 
-func TestB18_the_publisher_is_told_which_copies_the_server_recognised(t *testing.T) {
+func TestThe_publisher_is_told_which_copies_the_server_recognised(t *testing.T) {
 	t.Parallel()
 	b := bustest.Connect(t, bus.Config{InProcess: bustest.Server(t), Names: bus.Names{Prefix: bustest.Prefix()}})
 	bustest.Provision(t, b, bus.TopologyConfig{Duplicates: 300 * time.Millisecond})
@@ -205,7 +205,7 @@ func TestB18_the_publisher_is_told_which_copies_the_server_recognised(t *testing
 	}
 }
 
-func TestB27_identity_is_source_and_id(t *testing.T) {
+func TestIdentity_is_source_and_id(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
 	for _, id := range [][2]string{{"/shop-a", "1"}, {"/shop-b", "1"}, {"/a", "b/c"}, {"/a/b", "c"}} {
@@ -222,7 +222,7 @@ func TestB27_identity_is_source_and_id(t *testing.T) {
 	}
 }
 
-func TestB46_a_publish_whose_ack_is_lost_can_be_repeated(t *testing.T) {
+func TestA_publish_whose_ack_is_lost_can_be_repeated(t *testing.T) {
 	t.Parallel()
 	s := bustest.StartServer(t, bustest.ServerConfig{})
 	proxy := startProxy(t, strings.TrimPrefix(s.URL(), "nats://"))

@@ -150,7 +150,7 @@ func TestDeadLetterStreamReplacesByTokenAndRefusesWhenFull(t *testing.T) {
 	}
 }
 
-func TestB53_dead_letter_stream_that_would_lose_records_is_mended(t *testing.T) {
+func TestDead_letter_stream_that_would_lose_records_is_mended(t *testing.T) {
 	t.Parallel()
 	b := fresh(t)
 	addStream(t, b, jetstream.StreamConfig{
@@ -170,7 +170,7 @@ func TestB53_dead_letter_stream_that_would_lose_records_is_mended(t *testing.T) 
 	}
 }
 
-func TestB65_dead_letters_inside_the_events_are_refused(t *testing.T) {
+func TestDead_letters_inside_the_events_are_refused(t *testing.T) {
 	t.Parallel()
 	b := fresh(t)
 	topology := b.Topology(bus.TopologyConfig{})
@@ -179,7 +179,7 @@ func TestB65_dead_letters_inside_the_events_are_refused(t *testing.T) {
 		b.Names().EventsStream(), b.Names().DLQStream())
 }
 
-func TestB106_an_existing_stream_is_brought_to_what_is_wanted_or_refused_and_loses_nothing(t *testing.T) {
+func TestAn_existing_stream_is_brought_to_what_is_wanted_or_refused_and_loses_nothing(t *testing.T) {
 	t.Parallel()
 	b := fresh(t)
 	name := b.Names().EventsStream()
@@ -294,7 +294,7 @@ func TestStreamsOfAnotherKindAreRefused(t *testing.T) {
 	})
 }
 
-func TestB108_subjects_of_another_stream_are_refused_and_nothing_is_created(t *testing.T) {
+func TestSubjects_of_another_stream_are_refused_and_nothing_is_created(t *testing.T) {
 	t.Parallel()
 	b := fresh(t)
 	orders := b.Names().Bucket("orders")
@@ -307,7 +307,7 @@ func TestB108_subjects_of_another_stream_are_refused_and_nothing_is_created(t *t
 	mention(t, refused(t, wide, wide.Topology(bus.TopologyConfig{})), wide.Names().Bucket("all"), wide.Names().Root("dlq.>"))
 }
 
-func TestB117_a_duplicate_window_longer_than_the_age_is_refused(t *testing.T) {
+func TestA_duplicate_window_longer_than_the_age_is_refused(t *testing.T) {
 	t.Parallel()
 	b := fresh(t)
 	topology := b.Topology(bus.TopologyConfig{EventsMaxAge: time.Minute, Duplicates: 5 * time.Minute, Replicas: 3})

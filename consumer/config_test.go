@@ -37,19 +37,19 @@ func TestConfigRules(t *testing.T) {
 		spoil func(*Config)
 		want  string
 	}{
-		"concurrency":              {func(c *Config) { c.Concurrency = -1 }, "Concurrency -1: want at least 1"},
-		"in flight":                {func(c *Config) { c.Concurrency, c.InFlight = 8, 7 }, "InFlight 7 is less than Concurrency 8"},
-		"max ack pending":          {func(c *Config) { c.MaxAckPending = -1 }, "MaxAckPending -1"},
-		"handler timeout":          {func(c *Config) { c.HandlerTimeout = -time.Second }, "HandlerTimeout -1s"},
-		"lease too fine":           {func(c *Config) { c.Lease, c.HandlerTimeout = 999*time.Millisecond, time.Millisecond }, "Lease 999ms: want at least 1s"},
-		"grace":                    {func(c *Config) { c.Grace = -1 }, "Grace -1ns"},
-		"crashes":                  {func(c *Config) { c.MaxCrashes = -1 }, "MaxCrashes -1"},
-		"attempts":                 {func(c *Config) { c.Retry.MaxAttempts = -1 }, "Retry.MaxAttempts -1"},
-		"B35 base delay":           {func(c *Config) { c.Retry.BaseDelay = -1 }, "Retry.BaseDelay -1ns"},
-		"B35 cap below base":       {func(c *Config) { c.Retry.BaseDelay, c.Retry.MaxDelay = 2, 1 }, "MaxDelay 1ns is shorter than BaseDelay 2ns"},
-		"defer too fine":           {func(c *Config) { c.Retry.DeferAfter = 999 * time.Millisecond }, "Retry.DeferAfter 999ms: want at least 1s"},
-		"B117 lease below timeout": {func(c *Config) { c.Lease, c.HandlerTimeout = 2*time.Second, 3*time.Second }, "Lease 2s is shorter than HandlerTimeout 3s"},
-		"from without a stream":    {func(c *Config) { c.From = &Source{Subjects: []string{"a"}} }, "From needs a stream"},
+		"concurrency":           {func(c *Config) { c.Concurrency = -1 }, "Concurrency -1: want at least 1"},
+		"in flight":             {func(c *Config) { c.Concurrency, c.InFlight = 8, 7 }, "InFlight 7 is less than Concurrency 8"},
+		"max ack pending":       {func(c *Config) { c.MaxAckPending = -1 }, "MaxAckPending -1"},
+		"handler timeout":       {func(c *Config) { c.HandlerTimeout = -time.Second }, "HandlerTimeout -1s"},
+		"lease too fine":        {func(c *Config) { c.Lease, c.HandlerTimeout = 999*time.Millisecond, time.Millisecond }, "Lease 999ms: want at least 1s"},
+		"grace":                 {func(c *Config) { c.Grace = -1 }, "Grace -1ns"},
+		"crashes":               {func(c *Config) { c.MaxCrashes = -1 }, "MaxCrashes -1"},
+		"attempts":              {func(c *Config) { c.Retry.MaxAttempts = -1 }, "Retry.MaxAttempts -1"},
+		"base delay":            {func(c *Config) { c.Retry.BaseDelay = -1 }, "Retry.BaseDelay -1ns"},
+		"cap below base":        {func(c *Config) { c.Retry.BaseDelay, c.Retry.MaxDelay = 2, 1 }, "MaxDelay 1ns is shorter than BaseDelay 2ns"},
+		"defer too fine":        {func(c *Config) { c.Retry.DeferAfter = 999 * time.Millisecond }, "Retry.DeferAfter 999ms: want at least 1s"},
+		"lease below timeout":   {func(c *Config) { c.Lease, c.HandlerTimeout = 2*time.Second, 3*time.Second }, "Lease 2s is shorter than HandlerTimeout 3s"},
+		"from without a stream": {func(c *Config) { c.From = &Source{Subjects: []string{"a"}} }, "From needs a stream"},
 		"from without room": {func(c *Config) {
 			c.From, c.Concurrency, c.InFlight = &Source{Stream: "S", Subjects: []string{"a"}}, 1, 1
 		}, "InFlight 1: want at least 2 with From"},
@@ -76,7 +76,7 @@ func TestConfigNameIsChecked(t *testing.T) {
 	}
 }
 
-func TestB117_every_violated_rule_is_reported(t *testing.T) {
+func TestEvery_violated_rule_is_reported(t *testing.T) {
 	t.Parallel()
 	_, err := New(nil, NewRegistry(), Config{
 		Name: "payment", Concurrency: -1, HandlerTimeout: time.Minute,

@@ -100,9 +100,9 @@ func alone(running, most *atomic.Int32) (consumer.Step, error) {
 	return consumer.Step{}, nil
 }
 
-// TestB21_crash_costs_a_lease_and_an_error_a_backoff also shows that the long
+// TestCrash_costs_a_lease_and_an_error_a_backoff also shows that the long
 // life of done marks has nothing to do with either.
-func TestB21_crash_costs_a_lease_and_an_error_a_backoff(t *testing.T) {
+func TestCrash_costs_a_lease_and_an_error_a_backoff(t *testing.T) {
 	t.Parallel()
 	t.Run("crash", func(t *testing.T) {
 		t.Parallel()
@@ -166,7 +166,7 @@ func leaseConfig() consumer.Config {
 	return cfg
 }
 
-func TestB24_stalled_worker_neither_overwrites_nor_settles(t *testing.T) {
+func TestStalled_worker_neither_overwrites_nor_settles(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	a := s.stall(leaseConfig(), "a")

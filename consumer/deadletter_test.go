@@ -31,7 +31,7 @@ func poisoned(runs *tally, broken *atomic.Bool) *consumer.Registry {
 	})
 }
 
-func TestB52_missing_dead_letter_stream_loses_nothing(t *testing.T) {
+func TestMissing_dead_letter_stream_loses_nothing(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	if err := s.bus.JetStream().DeleteStream(t.Context(), s.bus.Names().DLQStream()); err != nil {
@@ -71,7 +71,7 @@ func TestB52_missing_dead_letter_stream_loses_nothing(t *testing.T) {
 	}
 }
 
-func TestB53_full_dead_letter_stream_keeps_the_next_one_pending(t *testing.T) {
+func TestFull_dead_letter_stream_keeps_the_next_one_pending(t *testing.T) {
 	t.Parallel()
 	s := bareSystem(t)
 	bustest.Provision(t, s.bus, bus.TopologyConfig{DLQMaxMsgs: 5})
@@ -94,7 +94,7 @@ func TestB53_full_dead_letter_stream_keeps_the_next_one_pending(t *testing.T) {
 	}
 }
 
-func TestB55_error_text_cannot_become_headers(t *testing.T) {
+func TestError_text_cannot_become_headers(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	text := "l1\r\nNats-Msg-Id: x\r\n\r\nboom é\x1b[2J"
@@ -115,7 +115,7 @@ func TestB55_error_text_cannot_become_headers(t *testing.T) {
 	}
 }
 
-func TestB56_control_headers_do_not_act_again(t *testing.T) {
+func TestControl_headers_do_not_act_again(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var runs tally
@@ -168,7 +168,7 @@ func TestB56_control_headers_do_not_act_again(t *testing.T) {
 	}
 }
 
-func TestB58_replay_has_fresh_attempts_and_keeps_its_story(t *testing.T) {
+func TestReplay_has_fresh_attempts_and_keeps_its_story(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var runs tally
@@ -228,7 +228,7 @@ func TestReplayThatFailsAgainIsOneLetterWithItsHistory(t *testing.T) {
 	}
 }
 
-func TestB59_replay_reaches_only_the_consumer_that_failed(t *testing.T) {
+func TestReplay_reaches_only_the_consumer_that_failed(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var payment, audit, late tally
@@ -252,7 +252,7 @@ func TestB59_replay_reaches_only_the_consumer_that_failed(t *testing.T) {
 	late.wantOnce(t, events)
 }
 
-func TestB61_replaying_all_ends_although_half_comes_back(t *testing.T) {
+func TestReplaying_all_ends_although_half_comes_back(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var broken atomic.Bool
@@ -284,7 +284,7 @@ func TestB61_replaying_all_ends_although_half_comes_back(t *testing.T) {
 	}
 }
 
-func TestB64_dying_between_letter_and_mark_three_times_leaves_one_letter(t *testing.T) {
+func TestDying_between_letter_and_mark_three_times_leaves_one_letter(t *testing.T) {
 	t.Parallel()
 	g := newGap(t, true)
 	g.cfg.Retry.MaxAttempts, g.cfg.MaxCrashes = 1, 5
@@ -302,7 +302,7 @@ func TestB64_dying_between_letter_and_mark_three_times_leaves_one_letter(t *test
 	g.wantParked(4, 1, 3)
 }
 
-func TestB67_poison_does_not_block_what_is_behind_it(t *testing.T) {
+func TestPoison_does_not_block_what_is_behind_it(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	cfg := config()
@@ -334,7 +334,7 @@ func TestB67_poison_does_not_block_what_is_behind_it(t *testing.T) {
 	}
 }
 
-func TestB13_data_is_the_same_to_the_last_bit_everywhere(t *testing.T) {
+func TestData_is_the_same_to_the_last_bit_everywhere(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	data := `{"amount":9007199254740993,"z":1.0,"a":1}`

@@ -60,7 +60,7 @@ func TestWishesOfNilAreNil(t *testing.T) {
 	}
 }
 
-func TestB35_delay_stays_within_its_bounds_at_any_attempt(t *testing.T) {
+func TestDelay_stays_within_its_bounds_at_any_attempt(t *testing.T) {
 	t.Parallel()
 	attempts := []int{1 << 31, math.MaxInt}
 	for n := range 201 {
@@ -93,7 +93,7 @@ func TestB35_delay_stays_within_its_bounds_at_any_attempt(t *testing.T) {
 	}
 }
 
-func TestB35_delays_spread_over_the_whole_interval_at_the_cap(t *testing.T) {
+func TestDelays_spread_over_the_whole_interval_at_the_cap(t *testing.T) {
 	t.Parallel()
 	p := RetryPolicy{BaseDelay: 500 * time.Millisecond, MaxDelay: 5 * time.Second}
 	random := rand.New(rand.NewPCG(1, 2))

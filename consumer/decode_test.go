@@ -53,7 +53,7 @@ type foreign struct {
 	check   func(t *testing.T, e bus.Event)
 }
 
-func TestB02_percent_encoding_is_decoded_once_or_refused(t *testing.T) {
+func TestPercent_encoding_is_decoded_once_or_refused(t *testing.T) {
 	t.Parallel()
 	inject(t, map[string]foreign{
 		"double encoding": {binary("ce-subject", "100%2525"), "", wantSubject("100%25")},
@@ -66,7 +66,7 @@ func TestB02_percent_encoding_is_decoded_once_or_refused(t *testing.T) {
 	})
 }
 
-func TestB04_every_way_to_say_the_mode(t *testing.T) {
+func TestEvery_way_to_say_the_mode(t *testing.T) {
 	t.Parallel()
 	inject(t, map[string]foreign{
 		"structured":           {wire{nats.Header{"Content-Type": {"application/cloudevents+json; charset=UTF-8"}}, envelope}, "", nil},
@@ -79,7 +79,7 @@ func TestB04_every_way_to_say_the_mode(t *testing.T) {
 	})
 }
 
-func TestB05_batches_are_refused_whole(t *testing.T) {
+func TestBatches_are_refused_whole(t *testing.T) {
 	t.Parallel()
 	inject(t, map[string]foreign{
 		"batch": {
@@ -91,7 +91,7 @@ func TestB05_batches_are_refused_whole(t *testing.T) {
 	})
 }
 
-func TestB07_illegal_extension_names_are_ignored(t *testing.T) {
+func TestIllegal_extension_names_are_ignored(t *testing.T) {
 	t.Parallel()
 	inject(t, map[string]foreign{
 		"illegal name, binary":     {binary("ce-fc-code-checksum", "x"), "", nil},
@@ -99,7 +99,7 @@ func TestB07_illegal_extension_names_are_ignored(t *testing.T) {
 	})
 }
 
-func TestB08_header_case_and_repeats(t *testing.T) {
+func TestHeader_case_and_repeats(t *testing.T) {
 	t.Parallel()
 	inject(t, map[string]foreign{
 		"upper case":          {binary("ce-id", "", "CE-ID", "A"), "", nil},
@@ -109,7 +109,7 @@ func TestB08_header_case_and_repeats(t *testing.T) {
 	})
 }
 
-func TestB10_times_are_legal_or_refused(t *testing.T) {
+func TestTimes_are_legal_or_refused(t *testing.T) {
 	t.Parallel()
 	inject(t, map[string]foreign{
 		"nanoseconds, offset": {binary("ce-time", "2026-03-01T10:00:00.123456789+05:30"), "", wantTime("2026-03-01T10:00:00.123456789+05:30")},
@@ -126,7 +126,7 @@ func TestB10_times_are_legal_or_refused(t *testing.T) {
 	})
 }
 
-func TestB14_damaged_bodies(t *testing.T) {
+func TestDamaged_bodies(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("[", 10000) + strings.Repeat("]", 10000)
 	inject(t, map[string]foreign{
@@ -225,7 +225,7 @@ func wantTime(want string) func(*testing.T, bus.Event) {
 	}
 }
 
-func TestB10_time_keeps_offset_and_nanoseconds_through_a_replay(t *testing.T) {
+func TestTime_keeps_offset_and_nanoseconds_through_a_replay(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var runs tally
@@ -247,9 +247,9 @@ func TestB10_time_keeps_offset_and_nanoseconds_through_a_replay(t *testing.T) {
 	}
 }
 
-// TestB17_message_without_id_is_one_letter_however_often_it_comes: its identity
+// TestMessage_without_id_is_one_letter_however_often_it_comes: its identity
 // is its place in the stream, which redeliveries share.
-func TestB17_message_without_id_is_one_letter_however_often_it_comes(t *testing.T) {
+func TestMessage_without_id_is_one_letter_however_often_it_comes(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	w := binary("ce-id", "")

@@ -36,7 +36,7 @@ func (s *system) wantEffects(events []bus.Event) {
 	}
 }
 
-func TestB19_stream_ledgers(t *testing.T) {
+func TestDoubled_events_on_stream_ledgers(t *testing.T) {
 	t.Parallel()
 	onStreamLedgers(t, func(s *system, paying *consumer.Registry) {
 		cfg := config()
@@ -52,7 +52,7 @@ func TestB19_stream_ledgers(t *testing.T) {
 	})
 }
 
-func TestB33_stream_ledgers(t *testing.T) {
+func TestRecreated_durable_on_stream_ledgers(t *testing.T) {
 	t.Parallel()
 	onStreamLedgers(t, func(s *system, paying *consumer.Registry) {
 		cfg := config()

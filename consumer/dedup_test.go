@@ -13,7 +13,7 @@ import (
 	"github.com/farandole/farandole/consumer"
 )
 
-func TestB18_copies_beyond_the_duplicate_window_take_effect_once(t *testing.T) {
+func TestCopies_beyond_the_duplicate_window_take_effect_once(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var effects tally
@@ -34,7 +34,7 @@ func TestB18_copies_beyond_the_duplicate_window_take_effect_once(t *testing.T) {
 	}
 }
 
-func TestB19_doubled_events_on_two_processes_take_effect_once(t *testing.T) {
+func TestDoubled_events_on_two_processes_take_effect_once(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var effects tally
@@ -64,9 +64,9 @@ func TestB19_doubled_events_on_two_processes_take_effect_once(t *testing.T) {
 	effects.wantOnce(t, events)
 }
 
-// TestB19_losing_copy_is_the_retry_of_a_failed_winner keeps two copies of one
+// TestLosing_copy_is_the_retry_of_a_failed_winner keeps two copies of one
 // event in two processes at once, and lets the winner fail for good.
-func TestB19_losing_copy_is_the_retry_of_a_failed_winner(t *testing.T) {
+func TestLosing_copy_is_the_retry_of_a_failed_winner(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	cfg := config()
@@ -105,7 +105,7 @@ func TestB19_losing_copy_is_the_retry_of_a_failed_winner(t *testing.T) {
 	}
 }
 
-func TestB27_identity_is_source_and_id(t *testing.T) {
+func TestIdentity_is_source_and_id(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var effects tally
@@ -134,7 +134,7 @@ func TestB27_identity_is_source_and_id(t *testing.T) {
 	}
 }
 
-func TestB28_two_consumers_each_take_effect(t *testing.T) {
+func TestTwo_consumers_each_take_effect(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var payment, audit tally
@@ -149,7 +149,7 @@ func TestB28_two_consumers_each_take_effect(t *testing.T) {
 	audit.wantOnce(t, events)
 }
 
-func TestB33_recreated_durable_takes_no_effect_again(t *testing.T) {
+func TestRecreated_durable_takes_no_effect_again(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var effects tally

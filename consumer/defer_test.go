@@ -32,7 +32,7 @@ func (s *system) deferred() []jetstream.Msg {
 	return s.messages(s.bus.Names().TimersStream(), s.bus.Names().Root("timer.payment.retry.*"))
 }
 
-func TestB40_long_retries_leave_room_for_the_healthy(t *testing.T) {
+func TestLong_retries_leave_room_for_the_healthy(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	cfg := config()

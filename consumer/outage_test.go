@@ -145,7 +145,7 @@ func TestHeartbeatKeepsALongHandlerAlive(t *testing.T) {
 	}
 }
 
-func TestB43_deleted_durable_and_stream_come_back(t *testing.T) {
+func TestDeleted_durable_and_stream_come_back(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var runs tally
@@ -188,7 +188,7 @@ func privateSystem(t *testing.T, tune func(*server.Options), cfg bus.Config) (*s
 	return s, srv
 }
 
-func TestB44_server_restarts_three_times(t *testing.T) {
+func TestServer_restarts_three_times(t *testing.T) {
 	t.Parallel()
 	s, srv := privateSystem(t, nil, bus.Config{})
 	var runs tally
@@ -208,7 +208,7 @@ func TestB44_server_restarts_three_times(t *testing.T) {
 	runs.wantOnce(t, events)
 }
 
-func TestB109_denied_emission_waits_for_the_permission(t *testing.T) {
+func TestDenied_emission_waits_for_the_permission(t *testing.T) {
 	t.Parallel()
 	deny := []string{"*.events.payment.>"}
 	s, srv := privateSystem(t, func(o *server.Options) {

@@ -15,9 +15,9 @@ import (
 	"github.com/farandole/farandole/consumer"
 )
 
-// TestB34_dependency_down_for_a_while fixes the jitter near its top: full
+// TestDependency_down_for_a_while fixes the jitter near its top: full
 // jitter alone promises no least time over all attempts.
-func TestB34_dependency_down_for_a_while(t *testing.T) {
+func TestDependency_down_for_a_while(t *testing.T) {
 	t.Parallel()
 	const events = 30
 	s := newSystem(t)
@@ -43,7 +43,7 @@ func TestB34_dependency_down_for_a_while(t *testing.T) {
 	}
 }
 
-func TestB37_lowered_maximum_parks_what_is_above_it(t *testing.T) {
+func TestLowered_maximum_parks_what_is_above_it(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	cfg := config()
@@ -76,7 +76,7 @@ func TestB37_lowered_maximum_parks_what_is_above_it(t *testing.T) {
 	}
 }
 
-func TestB38_restarts_spend_no_attempts(t *testing.T) {
+func TestRestarts_spend_no_attempts(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	cfg := config()
@@ -113,7 +113,7 @@ func TestB38_restarts_spend_no_attempts(t *testing.T) {
 	}
 }
 
-func TestB40_retries_that_clog_the_durable_are_reported(t *testing.T) {
+func TestRetries_that_clog_the_durable_are_reported(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	cfg := config()
@@ -142,7 +142,7 @@ func TestB40_retries_that_clog_the_durable_are_reported(t *testing.T) {
 	})
 }
 
-func TestB41_stream_that_forgets_before_the_last_retry_is_refused(t *testing.T) {
+func TestStream_that_forgets_before_the_last_retry_is_refused(t *testing.T) {
 	t.Parallel()
 	s := bareSystem(t)
 	bustest.Provision(t, s.bus, bus.TopologyConfig{EventsMaxAge: 5 * time.Second, Duplicates: time.Second})
@@ -155,7 +155,7 @@ func TestB41_stream_that_forgets_before_the_last_retry_is_refused(t *testing.T) 
 	}
 }
 
-func TestB49_retry_holds_its_key(t *testing.T) {
+func TestRetry_holds_its_key(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var runs tally
@@ -189,9 +189,9 @@ func TestB49_retry_holds_its_key(t *testing.T) {
 	}
 }
 
-// TestB49_replayed_older_event_is_closed_by_its_version: order is not kept
+// TestReplayed_older_event_is_closed_by_its_version: order is not kept
 // across a replay, so a handler that depends on it looks at versions.
-func TestB49_replayed_older_event_is_closed_by_its_version(t *testing.T) {
+func TestReplayed_older_event_is_closed_by_its_version(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var mu sync.Mutex
@@ -233,7 +233,7 @@ func TestB49_replayed_older_event_is_closed_by_its_version(t *testing.T) {
 	}
 }
 
-func TestB50_attempts_are_as_many_as_configured(t *testing.T) {
+func TestAttempts_are_as_many_as_configured(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	cfg := config()

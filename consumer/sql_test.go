@@ -183,7 +183,7 @@ func TestSQL_abandoned_handler(t *testing.T) {
 }
 
 // Copies of events on two processes, some of which run them at the same time.
-func TestB19_SQL_ledger(t *testing.T) {
+func TestDoubled_events_on_the_SQL_ledger(t *testing.T) {
 	t.Parallel()
 	eachSQL(t, func(t *testing.T, kind kind, _ int) {
 		t.Helper()
@@ -220,7 +220,7 @@ func TestB19_SQL_ledger(t *testing.T) {
 	})
 }
 
-func TestB33_SQL_ledger(t *testing.T) {
+func TestRecreated_durable_on_the_SQL_ledger(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, s *system) {
 		t.Helper()
@@ -286,7 +286,7 @@ func TestSQL_replay(t *testing.T) {
 }
 
 // Without a dead-letter stream nothing is lost, and nothing is rolled in by half.
-func TestB52_SQL_ledger(t *testing.T) {
+func TestMissing_dead_letter_stream_with_the_SQL_ledger(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, s *system) {
 		t.Helper()

@@ -23,7 +23,7 @@ func stopping() consumer.Config {
 	return cfg
 }
 
-func TestB47_stop_finishes_what_runs_and_gives_the_rest_back(t *testing.T) {
+func TestStop_finishes_what_runs_and_gives_the_rest_back(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var runs tally
@@ -63,7 +63,7 @@ func TestB47_stop_finishes_what_runs_and_gives_the_rest_back(t *testing.T) {
 	}
 }
 
-func TestB47_handler_longer_than_the_grace_is_given_back(t *testing.T) {
+func TestHandler_longer_than_the_grace_is_given_back(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	cfg := stopping()

@@ -87,7 +87,7 @@ func memoryBackend(t *testing.T, retention time.Duration) deduptest.Backend {
 	}
 }
 
-func TestB30_sub_second_retention_is_refused(t *testing.T) {
+func TestSub_second_retention_is_refused(t *testing.T) {
 	t.Parallel()
 	for _, d := range []time.Duration{500 * time.Millisecond, time.Second - 1, -time.Hour} {
 		if _, err := dedup.NewKV(nil, dedup.Config{Retention: d}); !errors.Is(err, dedup.ErrConfig) {

@@ -242,7 +242,7 @@ func all(n int, call func(i int) error) []error {
 // reset of its durable, finds out about all of them at once. The server refuses
 // each of its batches for the message ids in it; were they told apart by
 // halving batches, a mark would be sent once for each size.
-func TestB33_stream_steps_taken_within_the_duplicate_window(t *testing.T) {
+func TestStream_steps_taken_within_the_duplicate_window(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
 	mine, theirs := newStream(t, b, dedup.StreamConfig{}), newStream(t, b, dedup.StreamConfig{})

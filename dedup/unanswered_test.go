@@ -266,7 +266,7 @@ func TestLagging_replica_and_lost_claim(t *testing.T) {
 	}
 }
 
-func TestB25_worker_clocks_a_minute_apart(t *testing.T) {
+func TestWorker_clocks_a_minute_apart(t *testing.T) {
 	t.Parallel()
 	deduptest.Run(t, func(t *testing.T, retention time.Duration) deduptest.Backend {
 		t.Helper()

@@ -111,7 +111,7 @@ func TestLetter_of_a_structured_event_tells_its_attributes(t *testing.T) {
 }
 
 // Data and the event's own headers pass through letter and replay unchanged.
-func TestB13_data_passes_letter_and_replay_unchanged(t *testing.T) {
+func TestData_passes_letter_and_replay_unchanged(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{
 		`{"amount":9007199254740993,"z":1.0,"a":1}`, "", "\xef\xbb\xbf\xff\x00", strings.Repeat("x", maxPayload/2),
@@ -136,7 +136,7 @@ func TestB13_data_passes_letter_and_replay_unchanged(t *testing.T) {
 	}
 }
 
-func TestB55_error_text_cannot_split_headers(t *testing.T) {
+func TestError_text_cannot_split_headers(t *testing.T) {
 	t.Parallel()
 	evil := "l1\r\nNats-Msg-Id: x\r\n\r\nboom é\x1b[2J \xff \U0001F600 \x7f"
 	s := testStory(attempt(1, evil, evil))
@@ -159,7 +159,7 @@ func TestB55_error_text_cannot_split_headers(t *testing.T) {
 	}
 }
 
-func TestB56_control_headers_are_kept_as_data_only(t *testing.T) {
+func TestControl_headers_are_kept_as_data_only(t *testing.T) {
 	t.Parallel()
 	m := failedMessage("x")
 	m.Header["Nats-Expected-Last-Subject-Sequence"] = []string{"7"}
@@ -202,7 +202,7 @@ func TestB56_control_headers_are_kept_as_data_only(t *testing.T) {
 
 // The letters of one event for one consumer have one subject, whichever
 // delivery failed: parking again replaces.
-func TestB17_B64_a_letter_has_a_stable_subject(t *testing.T) {
+func TestA_letter_has_a_stable_subject(t *testing.T) {
 	t.Parallel()
 	s := testStory(attempt(1, "decode", "no id"))
 	s.Reason, s.Key = bus.ReasonDecode, bus.KeyOfMessage("shop-EVENTS", 42, testTime)

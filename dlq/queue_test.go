@@ -189,7 +189,7 @@ func (f *fixture) expect(s dlq.Summary, want map[dlq.Status]int) {
 	}
 }
 
-func TestB52_a_missing_stream_is_named(t *testing.T) {
+func TestA_missing_stream_is_named(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.check(f.bus.JetStream().DeleteStream(f.t.Context(), f.names.DLQStream()))
@@ -202,7 +202,7 @@ func TestB52_a_missing_stream_is_named(t *testing.T) {
 	}
 }
 
-func TestB53_a_full_queue_refuses_and_evicts_nothing(t *testing.T) {
+func TestA_full_queue_refuses_and_evicts_nothing(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	s, err := f.bus.JetStream().Stream(f.t.Context(), f.names.DLQStream())
@@ -223,7 +223,7 @@ func TestB53_a_full_queue_refuses_and_evicts_nothing(t *testing.T) {
 	}
 }
 
-func TestB56_control_headers_take_no_effect(t *testing.T) {
+func TestControl_headers_take_no_effect(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.park("payment", 1)
@@ -247,7 +247,7 @@ func TestB56_control_headers_take_no_effect(t *testing.T) {
 	}
 }
 
-func TestB64_parking_again_leaves_one_entry(t *testing.T) {
+func TestParking_again_leaves_one_entry(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	for range 3 {

@@ -16,7 +16,7 @@ import (
 	"github.com/farandole/farandole/dlq"
 )
 
-func TestB13_a_replayed_event_is_the_original(t *testing.T) {
+func TestA_replayed_event_is_the_original(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.park("payment", 1)
@@ -35,7 +35,7 @@ func TestB13_a_replayed_event_is_the_original(t *testing.T) {
 	}
 }
 
-func TestB59_replay_reaches_only_the_consumer_that_failed(t *testing.T) {
+func TestReplay_reaches_only_the_consumer_that_failed(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.check(f.send(f.event(1)))
@@ -55,7 +55,7 @@ func TestB59_replay_reaches_only_the_consumer_that_failed(t *testing.T) {
 	}
 }
 
-func TestB61_poison_that_comes_back_is_not_read_again(t *testing.T) {
+func TestPoison_that_comes_back_is_not_read_again(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	for n := range 20 {
@@ -93,7 +93,7 @@ func TestB61_poison_that_comes_back_is_not_read_again(t *testing.T) {
 	}
 }
 
-func TestB62_an_interrupted_replay_run_again_sends_each_once(t *testing.T) {
+func TestAn_interrupted_replay_run_again_sends_each_once(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	const entries = 100
@@ -139,7 +139,7 @@ func TestB62_an_interrupted_replay_run_again_sends_each_once(t *testing.T) {
 	}
 }
 
-func TestB62_replay_keeps_to_the_rate(t *testing.T) {
+func TestReplay_keeps_to_the_rate(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	for n := range 6 {
@@ -326,7 +326,7 @@ func (f *fixture) fill(n int) {
 	}
 }
 
-func TestB118_ten_thousand_entries_are_listed_fast_and_untouched(t *testing.T) {
+func TestTen_thousand_entries_are_listed_fast_and_untouched(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.fill(10_200)

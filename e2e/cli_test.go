@@ -95,7 +95,7 @@ func deadLetters(t *testing.T, n int) string {
 
 // Listing ten thousand letters starts at once, says what it left out, reaches
 // all, and does not fill the pipe of a reader that has seen enough.
-func TestB118_list_many_dead_letters(t *testing.T) {
+func TestList_many_dead_letters(t *testing.T) {
 	t.Parallel()
 	n := 2_000
 	if long() {
@@ -152,7 +152,7 @@ func endsQuietly(t *testing.T, server, command string) {
 
 // stdout holds JSON and nothing else; without a terminal nobody gets colours or
 // questions; exit codes tell what happened.
-func TestB119_output_for_programs(t *testing.T) {
+func TestOutput_for_programs(t *testing.T) {
 	t.Parallel()
 	server := deadLetters(t, 3)
 	list := listLetters(t, run(t, "--server", server, "dlq", "list", "--json").stdout)

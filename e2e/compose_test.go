@@ -156,7 +156,7 @@ func TestCompose(t *testing.T) {
 		d.awaitStatus(t, cancelled, d.mustPlace(t, "declined", "decline-bob"))
 	})
 	t.Run("orders are in Postgres", d.ordersInPostgres)
-	t.Run("TestB105_nats_syncs_every_write", d.syncsEveryWrite)
+	t.Run("TestNats_syncs_every_write", d.syncsEveryWrite)
 	t.Run("hardened", d.hardened)
 	t.Run("dead letter", d.deadLetter)
 	t.Run("kill payment", d.killPayment)

@@ -11,7 +11,7 @@ import (
 
 // The bank of these customers takes two seconds, which is all the time that
 // their orders have: each ends confirmed and paid, or cancelled and refunded.
-func TestB90_deadline_racing_completion(t *testing.T) {
+func TestDeadline_racing_completion(t *testing.T) {
 	t.Parallel()
 	for _, ledger := range []string{"kv", "stream"} {
 		t.Run(ledger, func(t *testing.T) {

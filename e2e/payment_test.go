@@ -12,7 +12,7 @@ const lease = "2s"
 
 // Payment dies after the gateway has charged and before the step is marked
 // done: the step runs again, under the same key, and charges nothing.
-func TestB22_kill_between_charge_and_done(t *testing.T) {
+func TestKill_between_charge_and_done(t *testing.T) {
 	t.Parallel()
 	s := newSplit(t)
 	var ids []string
@@ -33,7 +33,7 @@ func TestB22_kill_between_charge_and_done(t *testing.T) {
 
 // The provider answers later than the client waits: the next try, under the
 // same key, finds the charge made.
-func TestB22_provider_slower_than_client_timeout(t *testing.T) {
+func TestProvider_slower_than_client_timeout(t *testing.T) {
 	t.Parallel()
 	s := newSplit(t)
 	s.payment("payment", "--lease", lease)
@@ -45,7 +45,7 @@ func TestB22_provider_slower_than_client_timeout(t *testing.T) {
 
 // A stalls in the middle of a step for longer than its lease, B takes over and
 // fails for a while; then A goes on. A settles nothing: the step is B's.
-func TestB24_stalled_worker_wakes_after_takeover(t *testing.T) {
+func TestStalled_worker_wakes_after_takeover(t *testing.T) {
 	t.Parallel()
 	s := newSplit(t)
 	s.setGateway(`{"mode":"slow","delay_ms":1000}`)
@@ -73,7 +73,7 @@ func TestB24_stalled_worker_wakes_after_takeover(t *testing.T) {
 // Payment is told to stop with slow steps in flight and many waiting: those in
 // flight finish, the others are the new instance's, and no attempt is spent:
 // with a single attempt allowed nothing is dead-lettered.
-func TestB47_stop_with_orders_in_flight(t *testing.T) {
+func TestStop_with_orders_in_flight(t *testing.T) {
 	t.Parallel()
 	s := newSplit(t)
 	flags := []string{"--max-attempts", "1", "--concurrency", "5"}
@@ -104,7 +104,7 @@ func TestB47_stop_with_orders_in_flight(t *testing.T) {
 
 // A step that outlasts the grace period is cut off; it is done later, by
 // another process, and not dead-lettered.
-func TestB47_step_longer_than_grace(t *testing.T) {
+func TestStep_longer_than_grace(t *testing.T) {
 	t.Parallel()
 	s := newSplit(t)
 	flags := []string{"--max-attempts", "1", "--grace", "200ms"}

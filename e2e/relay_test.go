@@ -38,7 +38,7 @@ func (f *fleet) addRelay() *member {
 // Order services and a relay of their database are killed at random moments,
 // again and again, while customers order. What was committed is published, and
 // takes effect once.
-func TestB68_kills_of_services_and_relay(t *testing.T) {
+func TestKills_of_services_and_relay(t *testing.T) {
 	t.Parallel()
 	const seed = 7
 	rounds, killsEach := 1, 5
@@ -58,7 +58,7 @@ func TestB68_kills_of_services_and_relay(t *testing.T) {
 // The NATS server is down for long (a minute with FARANDOLE_LONG=1) while customers go on ordering: their
 // orders are committed. When it is back they are published, each order's events
 // in their order, by processes that were not started anew.
-func TestB69_outage_of_nats(t *testing.T) {
+func TestOutage_of_nats(t *testing.T) {
 	t.Parallel()
 	outage := 5 * time.Second
 	if long() {

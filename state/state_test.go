@@ -113,7 +113,7 @@ func (s *shop) available(sku string) int {
 
 // Hundreds of steps at once on the same few documents, in two processes: each
 // takes effect once, with all its documents.
-func TestB93_hot_documents(t *testing.T) {
+func TestHot_documents(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
 	shops := []*shop{open(t, b), open(t, b)}

@@ -86,7 +86,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-func TestB121_TheAnswerIsToldPrintably(t *testing.T) {
+func TestTheAnswerIsToldPrintably(t *testing.T) {
 	t.Parallel()
 	err := outcome(answer{status: 503, body: []byte("maintenance \x1b[2J\u202e\r\nuntil 5 \xff")}, time.Now(), time.Minute)
 	if got, want := err.Error(), `webhook: receiver: 503 Service Unavailable: "maintenance \x1b[2J\u202e\r\nuntil 5 \xff"`; got != want {

@@ -39,7 +39,7 @@ func placedEvent(t *testing.T, s system, key bus.Key, data string) bus.Event {
 	return s.seal(t, bus.Draft{Type: "order.placed.v1", Key: key, ContentType: bus.ContentTypeJSON, Data: []byte(data)})
 }
 
-func TestB13_data_is_shown_and_written_exactly(t *testing.T) {
+func TestData_is_shown_and_written_exactly(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	id := s.park(t, placedEvent(t, s, "ord-1", exactData), failureOf("boom"))
@@ -72,7 +72,7 @@ func TestB13_data_is_shown_and_written_exactly(t *testing.T) {
 	}
 }
 
-func TestB121_show_and_list_escape_what_messages_hold(t *testing.T) {
+func TestShow_and_list_escape_what_messages_hold(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	const evil = "\x1b[2J\x1b]0;x\x07\rok\u202e\u009b"
@@ -137,7 +137,7 @@ func (s system) list(t *testing.T, args ...string) listing {
 	return l
 }
 
-func TestB118_a_long_list_is_cut_honestly_and_reaches_the_end(t *testing.T) {
+func TestA_long_list_is_cut_honestly_and_reaches_the_end(t *testing.T) {
 	t.Parallel()
 	const n = 10_000
 	s := newSystem(t)

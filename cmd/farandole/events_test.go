@@ -176,7 +176,7 @@ func TestTail_filters(t *testing.T) {
 	}
 }
 
-func TestB121_tail_shows_bytes_of_events_escaped(t *testing.T) {
+func TestTail_shows_bytes_of_events_escaped(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	s.send(t, &nats.Msg{

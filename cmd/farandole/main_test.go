@@ -156,7 +156,7 @@ func (p *closedPipe) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestB119_a_closed_pipe_ends_quietly(t *testing.T) {
+func TestA_closed_pipe_ends_quietly(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	for range 3 {

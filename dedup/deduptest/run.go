@@ -22,13 +22,13 @@ func Run(t *testing.T, open Factory) {
 		run       func(b *rig)
 	}{
 		{"new_then_done_then_duplicate", day, testDuplicate},
-		{"B27_same_id_of_two_sources", day, testSources},
-		{"B28_consumers_are_independent", day, testConsumers},
-		{"B24_stalled_worker_changes_nothing", day, testFencing},
-		{"B24_stalled_worker_finds_out_before_it_emits", day, testSurface},
-		{"B21_failure_is_claimable_at_once", day, testRelease},
-		{"B21_crash_waits_for_the_lease_not_the_retention", day, testCrash},
-		{"B25_renewals_prevent_a_steal", day, testRenewal},
+		{"same_id_of_two_sources", day, testSources},
+		{"consumers_are_independent", day, testConsumers},
+		{"stalled_worker_changes_nothing", day, testFencing},
+		{"stalled_worker_finds_out_before_it_emits", day, testSurface},
+		{"failure_is_claimable_at_once", day, testRelease},
+		{"crash_waits_for_the_lease_not_the_retention", day, testCrash},
+		{"renewals_prevent_a_steal", day, testRenewal},
 		{"unspent_release", day, testUnspent},
 		{"history_is_bounded", day, testHistory},
 		{"ended_claims", day, testEnded},
@@ -39,11 +39,11 @@ func Run(t *testing.T, open Factory) {
 		{"letter_that_cannot_be_stored", day, testLetterRefused},
 		{"discarded", short, testDiscard},
 		{"parked_outlives_the_retention", short, testParkedStays},
-		{"B19_doubled_events_have_one_effect", day, testDoubled},
-		{"B30_retention_frees_keys", short, testRetention},
-		{"B31_one_winner", day, testRace},
-		{"B31_claim_and_release_in_a_loop", day, testContention},
-		{"B31_claimable_again_after_expiry", short, testReclaim},
+		{"doubled_events_have_one_effect", day, testDoubled},
+		{"retention_frees_keys", short, testRetention},
+		{"one_winner", day, testRace},
+		{"claim_and_release_in_a_loop", day, testContention},
+		{"claimable_again_after_expiry", short, testReclaim},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { tt.run(newRig(t, open, tt.retention)) })

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestB121_bytes_of_messages_are_shown_escaped(t *testing.T) {
+func TestBytes_of_messages_are_shown_escaped(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, in, want string }{
 		{"plain", "order 7: 12 €, 日本", "order 7: 12 €, 日本"},
@@ -41,7 +41,7 @@ func TestB121_bytes_of_messages_are_shown_escaped(t *testing.T) {
 	}
 }
 
-func TestB121_nothing_unprintable_gets_through(t *testing.T) {
+func TestNothing_unprintable_gets_through(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		in := string(rapid.SliceOf(rapid.Byte()).Draw(t, "in"))
@@ -55,7 +55,7 @@ func TestB121_nothing_unprintable_gets_through(t *testing.T) {
 	})
 }
 
-func TestB121_log_lines_are_printable_and_stay_JSON(t *testing.T) {
+func TestLog_lines_are_printable_and_stay_JSON(t *testing.T) {
 	t.Parallel()
 	var buf bytes.Buffer
 	log := zerolog.New(LogWriter{W: &buf})

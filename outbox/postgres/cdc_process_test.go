@@ -137,7 +137,7 @@ func (r *rig) unmarkable() (release func()) {
 
 // Killed between acknowledgement and mark, the rows come again to another relay, which
 // waits for no lease; the stream drops the copies.
-func TestB68_feed_relay_killed_before_mark(t *testing.T) {
+func TestFeed_relay_killed_before_mark(t *testing.T) {
 	t.Parallel()
 	if asFeedRelay(t) {
 		return
@@ -177,7 +177,7 @@ func TestB68_feed_relay_killed_before_mark(t *testing.T) {
 
 // A relay that was stopped loses its slot to the one that stands by; when it
 // goes on it stands by itself.
-func TestB75_feed_relay_stopped(t *testing.T) {
+func TestFeed_relay_stopped(t *testing.T) {
 	t.Parallel()
 	if asFeedRelay(t) {
 		return

@@ -152,7 +152,7 @@ func TestFeedRelayParksWhatNoStreamStores(t *testing.T) {
 
 // A transaction that stays open somewhere on the server keeps the slot from being
 // made, and the relay polls; a slot that is there it does not stop.
-func TestB72_feed_idle_transaction(t *testing.T) {
+func TestFeed_idle_transaction(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Start(t, pg.Config{})
 	r := newRig(t, s.Database(t), bustest.NewBus(t))
@@ -259,7 +259,7 @@ func TestFeedRelaysTakeOver(t *testing.T) {
 }
 
 // 8 writers, two relays, some rollbacks: each committed row is stored once.
-func TestB71_feed_publishes_every_commit_once(t *testing.T) {
+func TestFeed_publishes_every_commit_once(t *testing.T) {
 	t.Parallel()
 	const writers, each = 8, 250
 	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))

@@ -68,13 +68,16 @@ func (s *syncs) failed() error {
 	return s.failure
 }
 
-// syncLog syncs a database's write-ahead log; without one, the database.
+// syncLog syncs a database's write-ahead log. Where there is none, SQLite has moved
+// all of it to the database, and synced that, before it deleted the log. The
+// database itself is not opened: to close a file drops this process's POSIX locks on
+// it, those of its connections as well.
 func syncLog(path string) error {
 	f, err := os.OpenFile(path+"-wal", os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		f, err = os.OpenFile(path, os.O_RDWR, 0)
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
 		return err
 	}
 	return errors.Join(syncFile(f), f.Close())

@@ -12,7 +12,7 @@ import (
 // Two instances get many orders for the same few SKUs at once, not all of which
 // are in stock: each payment twice under one id and once more under another,
 // and for half of the orders a cancellation at the same moment.
-func TestB90_B93_many_orders_on_few_SKUs(t *testing.T) {
+func TestMany_orders_on_few_SKUs(t *testing.T) {
 	t.Parallel()
 	const n = 80
 	s := newSystem(t, map[string]int64{"widget": 10 * n, "gadget": n / 2, "anvil": n / 4})

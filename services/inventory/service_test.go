@@ -37,7 +37,7 @@ func TestOneShortItemHoldsNothing(t *testing.T) {
 	}
 }
 
-func TestB84_second_trigger_with_another_id_does_nothing(t *testing.T) {
+func TestSecond_trigger_with_another_id_does_nothing(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, map[string]int64{"widget": 10})
 	s.says(captured("ord-1", of("widget", 4)), captured("ord-1", of("widget", 4)))
@@ -49,7 +49,7 @@ func TestB84_second_trigger_with_another_id_does_nothing(t *testing.T) {
 	s.said("ord-1", "reserved released")
 }
 
-func TestB86_second_start_after_success_does_nothing(t *testing.T) {
+func TestSecond_start_after_success_does_nothing(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, map[string]int64{"widget": 10})
 	s.says(captured("ord-1", of("widget", 4)))
@@ -72,7 +72,7 @@ func TestCancelBeforeCaptureReservesNothing(t *testing.T) {
 
 // A confirmation that comes before the reservation is not swallowed: it waits
 // in the dead letters, and a replay lets it take effect.
-func TestB89_confirmation_before_the_reservation_is_kept(t *testing.T) {
+func TestConfirmation_before_the_reservation_is_kept(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, map[string]int64{"widget": 10})
 	s.says(confirmed("ord-1"))

@@ -131,7 +131,7 @@ func (m *model) apply(id string, items []events.Item, decide func(Order, []Stock
 
 // Whatever events come, in whatever order and however often: no piece appears
 // or vanishes, exactly the reserved orders hold any, and nothing is told twice.
-func TestB84_B86_any_events_conserve_the_stock(t *testing.T) {
+func TestAny_events_conserve_the_stock(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{orders: map[string]Order{}, stock: map[string]Stock{}, emitted: map[string]int{}}

@@ -171,9 +171,9 @@ func TestDeadlineOfALostTimer(t *testing.T) {
 	})
 }
 
-// TestB84_timeout_at_the_same_moment: many reasons to undo an order, of which
+// TestTimeout_at_the_same_moment: many reasons to undo an order, of which
 // one is its deadline, all at the same moment and at two replicas.
-func TestB84_timeout_at_the_same_moment(t *testing.T) {
+func TestTimeout_at_the_same_moment(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *system) {
 		t.Helper()
@@ -209,9 +209,9 @@ func TestB84_timeout_at_the_same_moment(t *testing.T) {
 	})
 }
 
-// TestB92_stale_deadline_of_a_reused_id: it changes neither an order that has
+// TestStale_deadline_of_a_reused_id: it changes neither an order that has
 // ended, nor a new one that has its id, and makes none.
-func TestB92_stale_deadline_of_a_reused_id(t *testing.T) {
+func TestStale_deadline_of_a_reused_id(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *system) {
 		t.Helper()
@@ -254,8 +254,8 @@ func TestB92_stale_deadline_of_a_reused_id(t *testing.T) {
 	})
 }
 
-// TestB86_second_start_does_not_move_the_deadline: nor does somebody else's.
-func TestB86_second_start_does_not_move_the_deadline(t *testing.T) {
+// TestSecond_start_does_not_move_the_deadline: nor does somebody else's.
+func TestSecond_start_does_not_move_the_deadline(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *system) {
 		t.Helper()
@@ -289,7 +289,7 @@ func TestB86_second_start_does_not_move_the_deadline(t *testing.T) {
 
 // The step of a deadline is rolled back after the handler has written, and done
 // once when it can be.
-func TestB87_deadline_reruns_after_its_write(t *testing.T) {
+func TestDeadline_reruns_after_its_write(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *system) {
 		t.Helper()

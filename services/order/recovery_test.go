@@ -14,7 +14,7 @@ import (
 
 // An event of an order that has ended, and whose record is gone, finds nothing
 // to apply to and makes nothing of it; nor does it touch the other orders.
-func TestB92_stale_event_makes_no_order(t *testing.T) {
+func TestStale_event_makes_no_order(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *system) {
 		t.Helper()
@@ -169,7 +169,7 @@ func TestUnreadableRow(t *testing.T) {
 }
 
 // A reason may come from anywhere; Postgres has no text with NUL.
-func TestB80_reason_with_NUL(t *testing.T) {
+func TestReason_with_NUL(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *system) {
 		t.Helper()

@@ -43,7 +43,7 @@ func TestDeclined(t *testing.T) {
 	})
 }
 
-func TestB49_cancelled_order_stays_cancelled(t *testing.T) {
+func TestCancelled_order_stays_cancelled(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *system) {
 		t.Helper()
@@ -63,7 +63,7 @@ func TestB49_cancelled_order_stays_cancelled(t *testing.T) {
 	})
 }
 
-func TestB84_one_end_for_many_triggers(t *testing.T) {
+func TestOne_end_for_many_triggers(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *system) {
 		t.Helper()
@@ -92,7 +92,7 @@ func TestB84_one_end_for_many_triggers(t *testing.T) {
 	})
 }
 
-func TestB86_second_start_after_success_has_no_effect(t *testing.T) {
+func TestSecond_start_after_success_has_no_effect(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *system) {
 		t.Helper()
@@ -113,7 +113,7 @@ func TestB86_second_start_after_success_has_no_effect(t *testing.T) {
 
 // A step is rolled back after the handler has written: nothing has changed, and
 // the rerun decides, and emits once.
-func TestB87_rerun_after_a_write_that_was_rolled_back(t *testing.T) {
+func TestRerun_after_a_write_that_was_rolled_back(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *system) {
 		t.Helper()
@@ -138,7 +138,7 @@ func TestB87_rerun_after_a_write_that_was_rolled_back(t *testing.T) {
 	})
 }
 
-func TestB89_captured_for_unknown_order_is_parked(t *testing.T) {
+func TestCaptured_for_unknown_order_is_parked(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *system) {
 		t.Helper()
@@ -159,7 +159,7 @@ func TestB89_captured_for_unknown_order_is_parked(t *testing.T) {
 	})
 }
 
-func TestB89_late_start_completes(t *testing.T) {
+func TestLate_start_completes(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *system) {
 		t.Helper()
@@ -177,7 +177,7 @@ func TestB89_late_start_completes(t *testing.T) {
 	})
 }
 
-func TestB93_two_events_at_once(t *testing.T) {
+func TestTwo_events_at_once(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *system) {
 		t.Helper()

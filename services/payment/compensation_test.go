@@ -11,7 +11,7 @@ import (
 )
 
 // The refund fails, loses an answer or two, and works in the end.
-func TestB83_refund_that_fails_at_first(t *testing.T) {
+func TestRefund_that_fails_at_first(t *testing.T) {
 	t.Parallel()
 	sys := run(t, 1, Config{})
 	const orders = 5
@@ -45,7 +45,7 @@ func TestB83_refund_that_fails_at_first(t *testing.T) {
 
 // The refund fails for good: it is parked, nobody is told that it was made, and
 // a replay makes it once the gateway is back.
-func TestB83_refund_that_fails_for_good(t *testing.T) {
+func TestRefund_that_fails_for_good(t *testing.T) {
 	t.Parallel()
 	sys := run(t, 1, Config{})
 	sys.publish(placed(t, "o1", "anna", "e1"))

@@ -110,7 +110,7 @@ func (sys system) sent(t bus.Type, id string) int {
 }
 
 // The gateway takes longer than the client waits. The retry has the same key.
-func TestB22_SlowGatewayChargesOnce(t *testing.T) {
+func TestSlowGatewayChargesOnce(t *testing.T) {
 	t.Parallel()
 	sys := run(t, 1, Config{Timeout: 100 * time.Millisecond})
 	if err := sys.gateway.SetFaults(gateway.Faults{Mode: gateway.ModeSlow, DelayMS: 60_000}); err != nil {
@@ -127,7 +127,7 @@ func TestB22_SlowGatewayChargesOnce(t *testing.T) {
 	}
 }
 
-func TestB84_TwoRejectionsRefundOnce(t *testing.T) {
+func TestTwoRejectionsRefundOnce(t *testing.T) {
 	t.Parallel()
 	sys := run(t, 2, Config{})
 	const orders = 20
@@ -155,7 +155,7 @@ func TestB84_TwoRejectionsRefundOnce(t *testing.T) {
 	}
 }
 
-func TestB86_SecondOrderHasNoEffect(t *testing.T) {
+func TestSecondOrderHasNoEffect(t *testing.T) {
 	t.Parallel()
 	sys := run(t, 1, Config{})
 	sys.publish(placed(t, "o1", "anna", "e1"))
@@ -173,7 +173,7 @@ func TestB86_SecondOrderHasNoEffect(t *testing.T) {
 
 // The state is written and the process dies before the event is sent: here
 // another consumer instance with an empty memory gets the event again.
-func TestB87_RefundIsSentAfterACrash(t *testing.T) {
+func TestRefundIsSentAfterACrash(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
 	bustest.Provision(t, b, bus.TopologyConfig{Buckets: []string{Bucket}})

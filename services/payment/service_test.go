@@ -210,7 +210,7 @@ func TestCancelledBeforeTheChargeIsNeverCharged(t *testing.T) {
 	sc.expectBooks()
 }
 
-func TestB84_SecondTriggerWithAnotherIDRefundsOnce(t *testing.T) {
+func TestSecondTriggerWithAnotherIDRefundsOnce(t *testing.T) {
 	t.Parallel()
 	sc := newScene(t)
 	for round := range 10 {
@@ -235,7 +235,7 @@ func TestB84_SecondTriggerWithAnotherIDRefundsOnce(t *testing.T) {
 	}
 }
 
-func TestB86_SecondOrderAfterSuccessDoesNothing(t *testing.T) {
+func TestSecondOrderAfterSuccessDoesNothing(t *testing.T) {
 	t.Parallel()
 	sc := newScene(t)
 	expect(t, sc.handle(placed(t, "o1", "anna", "e1")), "payment.captured.v1 ")
@@ -245,7 +245,7 @@ func TestB86_SecondOrderAfterSuccessDoesNothing(t *testing.T) {
 
 // Whatever write fails, before or after it took effect, the rerun emits the
 // same event, and money moves once.
-func TestB87_RerunEmitsTheSame(t *testing.T) {
+func TestRerunEmitsTheSame(t *testing.T) {
 	t.Parallel()
 	for _, afterwards := range []bool{false, true} {
 		sc := newScene(t)

@@ -47,7 +47,7 @@ func Run(t *testing.T, f Factory) {
 		"waiting for a transaction ends with the context": waiting,
 		"no transaction without a claim":                  unclaimed,
 		"renewals beside an open transaction":             renewals,
-		"B33 two workers of one event":                    twoWorkers,
+		"two workers of one event":                        twoWorkers,
 		"a worker that was overtaken":                     overtaken,
 		"a commit whose answer is lost":                   answerLost,
 		"a commit that is lost":                           commitLost,

@@ -377,7 +377,7 @@ func TestRequestsAreChecked(t *testing.T) {
 
 // The charge is made although the client does not wait for the answer, and
 // its next try gets the answer at once.
-func TestB22_ClientIsLessPatientThanTheGateway(t *testing.T) {
+func TestClientIsLessPatientThanTheGateway(t *testing.T) {
 	t.Parallel()
 	c, g := newClient(t, "")
 	if err := g.SetFaults(gateway.Faults{Mode: gateway.ModeSlow, DelayMS: 60_000}); err != nil {
