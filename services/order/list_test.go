@@ -15,7 +15,7 @@ import (
 )
 
 // fill adds orders by hand, of three customers and all statuses, seven of them
-// in each millisecond.
+// in each millisecond, and all of them before their deadline.
 func (s *system) fill(from, n int) {
 	s.tb.Helper()
 	t := table{s.db.Dialect}
@@ -24,7 +24,7 @@ func (s *system) fill(from, n int) {
 		var values []string
 		var args []any
 		for i := from; i < min(from+most, to); i++ {
-			at := t.time(time.UnixMilli(1_700_000_000_000 + int64(i/7)).UTC())
+			at := t.time(time.UnixMilli(4_000_000_000_000 + int64(i/7)).UTC())
 			var marks []string
 			for c := range columns {
 				marks = append(marks, fmt.Sprintf("$%d", len(args)+c+1))
