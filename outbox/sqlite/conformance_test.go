@@ -14,7 +14,7 @@ func factory() outboxtest.Factory {
 	return outboxtest.Factory{
 		Dialect: outbox.SQLite,
 		Create:  func(t *testing.T) string { t.Helper(); return filepath.Join(t.TempDir(), "test.db") },
-		Open:    openUnsynced,
+		Open:    sqlite.Open,
 		Watch:   sqlite.Watch,
 	}
 }
