@@ -72,9 +72,13 @@ func TestWebhook_delivers_signed_events_and_says_so(t *testing.T) {
 	for path, want := range map[string]string{
 		"/readyz": `"partner":"ok"`, "/metrics": `farandole_webhook_delivery_seconds_count{consumer="partner",status="200"} 1`,
 	} {
-		if body := get(t, where+path); !strings.Contains(body, want) {
-			t.Errorf("GET %s: %q is missing in %s", path, want, body)
-		}
+		// The delivery counts when its answer has been read, which is after the receiver gave it.
+		bustest.Eventually(t, time.Minute, func() error {
+			if body := get(t, where+path); !strings.Contains(body, want) {
+				return fmt.Errorf("GET %s: %q is missing in %s", path, want, body)
+			}
+			return nil
+		})
 	}
 	cancel()
 	if code := <-ended; code != exitDone {
