@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/hop"
 	"github.com/farandole/farandole/internal/human"
 )
@@ -31,11 +31,11 @@ func (b *bench) codecs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	binary, err := bus.Encode(e)
+	binary, err := event.Encode(e)
 	if err != nil {
 		return err
 	}
-	structured, err := bus.EncodeStructured(e)
+	structured, err := event.EncodeStructured(e)
 	if err != nil {
 		return err
 	}
@@ -43,10 +43,10 @@ func (b *bench) codecs(ctx context.Context) error {
 		name string
 		run  func() error
 	}{
-		{"encode binary", func() error { _, err := bus.Encode(e); return err }},
-		{nameDecodeBinary, func() error { _, err := bus.Decode(binary.Header, binary.Data); return err }},
-		{"encode structured", func() error { _, err := bus.EncodeStructured(e); return err }},
-		{"decode structured", func() error { _, err := bus.Decode(structured.Header, structured.Data); return err }},
+		{"encode binary", func() error { _, err := event.Encode(e); return err }},
+		{nameDecodeBinary, func() error { _, err := event.Decode(binary.Header, binary.Data); return err }},
+		{"encode structured", func() error { _, err := event.EncodeStructured(e); return err }},
+		{"decode structured", func() error { _, err := event.Decode(structured.Header, structured.Data); return err }},
 	}
 	figures := make([]codecFigure, len(all))
 	for rep := range b.reps {
@@ -92,8 +92,8 @@ func benchmark(f func() error) (testing.BenchmarkResult, error) {
 }
 
 // sampleEvent is an event as a handler emits it.
-func sampleEvent() (bus.Event, error) {
-	return hop.Draft(0).Seal(bus.Identity{
+func sampleEvent() (event.Event, error) {
+	return hop.Draft(0).Seal(event.Identity{
 		ID: "5e3b8c1a-7f2d-5a4e-9c6b-1d2e3f4a5b6c", Source: "/" + hop.ConsumerName, Time: time.Now().UTC(),
 		Causation: "in-ord-00000000",
 	})

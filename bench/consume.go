@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/hop"
 	"github.com/farandole/farandole/internal/ledger"
 )
@@ -39,7 +40,7 @@ func consume(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: events: %w", errUsage, err)
 	}
-	b, err := bus.Connect(ctx, bus.Config{URL: args[0], Names: bus.Names{Prefix: args[1]}})
+	b, err := bus.Connect(ctx, bus.Config{URL: args[0], Names: event.Names{Prefix: args[1]}})
 	if err != nil {
 		return err
 	}

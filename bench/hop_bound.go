@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/hop"
 )
 
@@ -136,7 +137,7 @@ func commit(ctx context.Context, s *hop.Stage, batch []jetstream.Msg) error {
 	msgs := make([]*nats.Msg, 0, 2*len(batch))
 	for _, m := range batch {
 		msgs = append(msgs, outgoing(s, m.Headers(), m.Data()), &nats.Msg{
-			Subject: s.Bus.Names().LedgerSubject(hop.ConsumerName, bus.EventKey(m.Headers().Get(nats.MsgIdHdr))),
+			Subject: s.Bus.Names().LedgerSubject(hop.ConsumerName, event.EventKey(m.Headers().Get(nats.MsgIdHdr))),
 			Header:  nats.Header{jetstream.ExpectedLastSubjSeqHeader: {"0"}, jetstream.MsgTTLHeader: {"24h"}},
 			Data:    []byte("done"),
 		})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/internal/hop"
 	"github.com/farandole/farandole/internal/human"
@@ -144,7 +145,7 @@ func (s *shop) order(ctx context.Context, i int, withEvent bool) error {
 	return tx.Commit()
 }
 
-func (s *shop) event(i int) (bus.Event, error) {
+func (s *shop) event(i int) (event.Event, error) {
 	d := hop.Draft(i)
 	d.Type = hop.Out.Type() // what the stage counts
 	return s.box.Seal(d)
@@ -154,7 +155,7 @@ func (s *shop) event(i int) (bus.Event, error) {
 func (s *shop) fill(ctx context.Context, first, n int) error {
 	const together = 1000
 	for from := first; from < first+n; from += together {
-		events := make([]bus.Event, min(together, first+n-from))
+		events := make([]event.Event, min(together, first+n-from))
 		for i := range events {
 			var err error
 			if events[i], err = s.event(from + i); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
 	"github.com/farandole/farandole/internal/hop"
 	"github.com/farandole/farandole/outbox"
@@ -143,14 +144,14 @@ func (s *shop) paced(ctx context.Context, first int, committed []time.Time, ever
 }
 
 // stored is when the stream has stored the events, by key.
-func (s *shop) stored(ctx context.Context) (map[bus.Key]time.Time, error) {
-	at := map[bus.Key]time.Time{}
+func (s *shop) stored(ctx context.Context) (map[event.Key]time.Time, error) {
+	at := map[event.Key]time.Time{}
 	return at, follow.Read(ctx, s.stage.Bus, follow.Options{FromStart: true, NoFollow: true}, func(m follow.Message) error {
 		e, problem := m.Event()
 		if problem != "" {
 			return errors.New(problem)
 		}
-		at[bus.PartitionKey(e)] = m.Time
+		at[event.PartitionKey(e)] = m.Time
 		return nil
 	})
 }

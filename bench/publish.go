@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/hop"
 	"github.com/farandole/farandole/internal/human"
 )
@@ -28,7 +29,7 @@ func (b *bench) publish(ctx context.Context) error {
 	f := &publishFigures{Events: b.publishes}
 	for rep := range b.reps {
 		for _, way := range []struct {
-			send func(context.Context, *hop.Stage, []bus.Event) error
+			send func(context.Context, *hop.Stage, []event.Event) error
 			to   *[]float64
 		}{{publishRaw, &f.Raw}, {publishBus, &f.Bus}} {
 			rate, err := publishRate(ctx, connect, b.publishes, way.send)
@@ -51,13 +52,13 @@ func (b *bench) publish(ctx context.Context) error {
 }
 
 // publishRate publishes n events on a new stage and checks that they are stored.
-func publishRate(ctx context.Context, connect bus.Config, n int, send func(context.Context, *hop.Stage, []bus.Event) error) (rate float64, err error) {
+func publishRate(ctx context.Context, connect bus.Config, n int, send func(context.Context, *hop.Stage, []event.Event) error) (rate float64, err error) {
 	s, err := hop.Open(ctx, connect, hop.Prefix(), 1)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, s.Close(ctx)) }()
-	events := make([]bus.Event, n)
+	events := make([]event.Event, n)
 	for i := range events {
 		d := hop.Draft(i)
 		d.Type = hop.Out.Type() // what Verify counts
@@ -74,7 +75,7 @@ func publishRate(ctx context.Context, connect bus.Config, n int, send func(conte
 }
 
 // publishRaw writes what bus writes, with the client library alone.
-func publishRaw(ctx context.Context, s *hop.Stage, events []bus.Event) error {
+func publishRaw(ctx context.Context, s *hop.Stage, events []event.Event) error {
 	js, err := clientOf(s)
 	if err != nil {
 		return err
@@ -82,7 +83,7 @@ func publishRaw(ctx context.Context, s *hop.Stage, events []bus.Event) error {
 	subject := s.Bus.Names().Root("events.") + string(hop.Out.Type()) + "."
 	futures := make([]jetstream.PubAckFuture, len(events))
 	for i, e := range events {
-		key := bus.Extension(e, bus.ExtKey)
+		key := event.Extension(e, event.ExtKey)
 		m := &nats.Msg{
 			Subject: subject + key,
 			Header: nats.Header{
@@ -118,7 +119,7 @@ func publishRaw(ctx context.Context, s *hop.Stage, events []bus.Event) error {
 	return nil
 }
 
-func publishBus(ctx context.Context, s *hop.Stage, events []bus.Event) error {
+func publishBus(ctx context.Context, s *hop.Stage, events []event.Event) error {
 	pending := make([]*bus.Pending, len(events))
 	for i, e := range events {
 		var err error

@@ -10,10 +10,11 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 )
 
 func message(b *bus.Bus, key string) *nats.Msg {
-	return &nats.Msg{Subject: b.Names().EventSubject("order.placed.v1", bus.Key(key)), Header: nats.Header{}, Data: []byte(key)}
+	return &nats.Msg{Subject: b.Names().EventSubject("order.placed.v1", event.Key(key)), Header: nats.Header{}, Data: []byte(key)}
 }
 
 func sendBatch(t *testing.T, b *bus.Bus, msgs ...*nats.Msg) (bus.Receipt, error) {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/event"
 )
 
 // Bucket is a small typed store: one JSON document a key in a KV bucket, with
@@ -39,10 +41,10 @@ func OpenBucket[T any](ctx context.Context, b *Bus, name string) (*Bucket[T], er
 
 // Get returns the document under key and its revision; revision 0 means that
 // there is none. With replicas it may lag behind the latest [Bucket.Put], which
-// then reports the conflict. Errors match [ErrDecode] when what is stored is not
+// then reports the conflict. Errors match [event.ErrDecode] when what is stored is not
 // a T, else [ErrDenied], [ErrUnavailable] or [ErrClosed].
-func (k *Bucket[T]) Get(ctx context.Context, key Key) (value T, revision uint64, err error) {
-	subject := "$KV." + k.name + "." + EscapeKey(key)
+func (k *Bucket[T]) Get(ctx context.Context, key event.Key) (value T, revision uint64, err error) {
+	subject := "$KV." + k.name + "." + event.EscapeKey(key)
 	m, err := k.bus.Read(ctx, k.stream, subject)
 	switch {
 	case err != nil:
@@ -53,7 +55,7 @@ func (k *Bucket[T]) Get(ctx context.Context, key Key) (value T, revision uint64,
 		return value, m.Sequence, nil
 	}
 	if err := json.Unmarshal(m.Data, &value); err != nil {
-		return value, 0, fmt.Errorf("bus: bucket %s: get %s: %w: %w", k.name, key, ErrDecode, err)
+		return value, 0, fmt.Errorf("bus: bucket %s: get %s: %w: %w", k.name, key, event.ErrDecode, err)
 	}
 	return value, m.Sequence, nil
 }
@@ -62,13 +64,13 @@ func (k *Bucket[T]) Get(ctx context.Context, key Key) (value T, revision uint64,
 // none) and returns the new revision. It returns an error matching
 // [ErrConflict] if somebody else wrote it first, and the errors of
 // [Pending.Wait]; after [ErrUnavailable] it is not known whether it was stored.
-func (k *Bucket[T]) Put(ctx context.Context, key Key, value T, revision uint64) (uint64, error) {
+func (k *Bucket[T]) Put(ctx context.Context, key event.Key, value T, revision uint64) (uint64, error) {
 	data, err := json.Marshal(value)
 	if err != nil {
-		return 0, fmt.Errorf("bus: bucket %s: put %s: %w: %w", k.name, key, ErrInvalidEvent, err)
+		return 0, fmt.Errorf("bus: bucket %s: put %s: %w: %w", k.name, key, event.ErrInvalidEvent, err)
 	}
 	pending, err := k.bus.Send(ctx, &nats.Msg{
-		Subject: k.bus.PutSubject(k.name, EscapeKey(key)),
+		Subject: k.bus.PutSubject(k.name, event.EscapeKey(key)),
 		Header:  nats.Header{jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(revision, 10)}},
 		Data:    data,
 	})
@@ -84,12 +86,12 @@ func (k *Bucket[T]) Put(ctx context.Context, key Key, value T, revision uint64) 
 
 // Each calls f for every document, the longest unchanged first, until f returns
 // an error, which it returns. token is the key as it is written in the subject
-// ([EscapeKey]). A document that is there all the time is seen; one that is
+// ([event.EscapeKey]). A document that is there all the time is seen; one that is
 // written meanwhile, by f too, may be seen again. Each keeps at most 256
 // documents in memory.
 //
 // Documents that are not a T are passed over, and told in the end by an error
-// matching [ErrDecode]. When the connection is lost on the way the error matches
+// matching [event.ErrDecode]. When the connection is lost on the way the error matches
 // [ErrUnavailable] or [ErrClosed]: a part is never told to be all. Others match
 // [ErrDenied], or are ctx's cause.
 func (k *Bucket[T]) Each(ctx context.Context, f func(token string, value T, revision uint64) error) error {
@@ -100,7 +102,7 @@ func (k *Bucket[T]) Each(ctx context.Context, f func(token string, value T, revi
 		var value T
 		if err := json.Unmarshal(data, &value); err != nil {
 			if unreadable == nil { // one is enough to start with, there may be many
-				unreadable = fmt.Errorf("bus: bucket %s: %s: %w: %w", k.name, token, ErrDecode, err)
+				unreadable = fmt.Errorf("bus: bucket %s: %s: %w: %w", k.name, token, event.ErrDecode, err)
 			}
 			return nil
 		}

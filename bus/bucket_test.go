@@ -16,6 +16,8 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 type doc struct {
@@ -38,7 +40,7 @@ func openDocs(t *testing.T, b *bus.Bus) *bus.Bucket[doc] {
 
 func newDocs(t *testing.T) (*bus.Bus, *bus.Bucket[doc]) {
 	t.Helper()
-	b := bustest.Provision(t, bustest.NewBus(t), bus.TopologyConfig{Buckets: []string{docs}})
+	b := bustest.Provision(t, bustest.NewBus(t), topology.Config{Buckets: []string{docs}})
 	return b, openDocs(t, b)
 }
 
@@ -67,7 +69,7 @@ func docSubject(b *bus.Bus, token string) string {
 func TestBucketGetAndPut(t *testing.T) {
 	t.Parallel()
 	b, k := newDocs(t)
-	for _, key := range []bus.Key{"plain", "a.b c/d*>", "é", bus.Key(strings.Repeat("x", 200))} {
+	for _, key := range []event.Key{"plain", "a.b c/d*>", "é", event.Key(strings.Repeat("x", 200))} {
 		if v, revision, err := k.Get(t.Context(), key); err != nil || revision != 0 || v != (doc{}) {
 			t.Fatalf("%q before: %+v, %d, %v", key, v, revision, err)
 		}
@@ -136,14 +138,14 @@ func TestBucketKeyIsFreeAfterDeletion(t *testing.T) {
 			return publishTo(t, b, &nats.Msg{Subject: docSubject(b, key), Header: nats.Header{jetstream.MarkerReasonHeader: {"MaxAge"}}})
 		},
 	} {
-		revision, err := k.Put(t.Context(), bus.Key(name), doc{N: 1}, 0)
+		revision, err := k.Put(t.Context(), event.Key(name), doc{N: 1}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := remove(name); err != nil {
 			t.Fatal(err)
 		}
-		v, now, err := k.Get(t.Context(), bus.Key(name))
+		v, now, err := k.Get(t.Context(), event.Key(name))
 		if err != nil || v != (doc{}) || now <= revision {
 			t.Errorf("%s: %+v, %d, %v", name, v, now, err)
 		}
@@ -151,7 +153,7 @@ func TestBucketKeyIsFreeAfterDeletion(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := k.Put(t.Context(), bus.Key(name), doc{N: 2}, now); err != nil {
+		if _, err := k.Put(t.Context(), event.Key(name), doc{N: 2}, now); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := kv.Purge(t.Context(), name); err != nil {
@@ -202,7 +204,7 @@ func TestBucketEachSeesWhatIsWrittenMeanwhile(t *testing.T) {
 		if seen[token]++; seen[token] > 1 {
 			return nil
 		}
-		_, err := k.Put(t.Context(), bus.Key(token), doc{N: -1}, revision)
+		_, err := k.Put(t.Context(), event.Key(token), doc{N: -1}, revision)
 		if errors.Is(err, bus.ErrConflict) {
 			return nil
 		}
@@ -248,12 +250,12 @@ func TestBucketUnreadableDocument(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := k.Get(t.Context(), "k00005"); !errors.Is(err, bus.ErrDecode) {
+	if _, _, err := k.Get(t.Context(), "k00005"); !errors.Is(err, event.ErrDecode) {
 		t.Errorf("Get: %v", err)
 	}
 	seen := 0
 	err := k.Each(t.Context(), func(string, doc, uint64) error { seen++; return nil })
-	if !errors.Is(err, bus.ErrDecode) || !strings.Contains(err.Error(), "k0000") || seen != 8 {
+	if !errors.Is(err, event.ErrDecode) || !strings.Contains(err.Error(), "k0000") || seen != 8 {
 		t.Errorf("Each: %v, %d seen", err, seen)
 	}
 }
@@ -283,8 +285,8 @@ func TestBucketEachOnALostConnection(t *testing.T) {
 func TestBucketWithoutServer(t *testing.T) {
 	t.Parallel()
 	server := bustest.StartServer(t, bustest.ServerConfig{})
-	b := bustest.Connect(t, bus.Config{InProcess: server, Names: bus.Names{Prefix: bustest.Prefix()}})
-	bustest.Provision(t, b, bus.TopologyConfig{Buckets: []string{docs}})
+	b := bustest.Connect(t, bus.Config{InProcess: server, Names: event.Names{Prefix: bustest.Prefix()}})
+	bustest.Provision(t, b, topology.Config{Buckets: []string{docs}})
 	k := openDocs(t, b)
 	server.Stop(t)
 	ctx, cancel := context.WithTimeout(t.Context(), shortly)
@@ -306,7 +308,7 @@ func TestBucketWithoutServer(t *testing.T) {
 // A user that may open the bucket and nothing else.
 func TestA_denied_bucket_is_told_at_once(t *testing.T) {
 	t.Parallel()
-	names := bus.Names{Prefix: bustest.Prefix()}
+	names := event.Names{Prefix: bustest.Prefix()}
 	bucket := "KV_" + names.Bucket(docs)
 	s := bustest.StartServer(t, bustest.ServerConfig{Tune: func(o *server.Options) {
 		o.Users = []*server.User{
@@ -322,7 +324,7 @@ func TestA_denied_bucket_is_told_at_once(t *testing.T) {
 	login := func(user string) *bus.Bus {
 		return bustest.Connect(t, bus.Config{URL: s.URL(), User: user, Password: "p", Names: names})
 	}
-	bustest.Provision(t, login("admin"), bus.TopologyConfig{Buckets: []string{docs}})
+	bustest.Provision(t, login("admin"), topology.Config{Buckets: []string{docs}})
 	k := openDocs(t, login("reader"))
 	stranger := login("nobody")
 	for subject, do := range map[string]func() error{

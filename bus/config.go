@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -13,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 	"github.com/rs/zerolog"
+
+	"github.com/farandole/farandole/event"
 )
 
 // Defaults of [Config].
@@ -34,7 +37,7 @@ type Config struct {
 	// Source is the CloudEvents source of events sealed by this bus. Defaults to "farandole".
 	Source string
 	// Names makes subjects and stream names. Defaults to no prefix.
-	Names Names
+	Names event.Names
 	// Creds is the path of a credentials file. Defaults to none.
 	Creds string
 	// NKey is the path of an nkey seed file. Defaults to none.
@@ -75,8 +78,8 @@ func (c Config) withDefaults() Config {
 	if c.URL == "" && c.Context == "" {
 		c.URL = nats.DefaultURL
 	}
-	c.Source = firstOf(c.Source, DefaultSource)
-	c.Name = firstOf(c.Name, c.Source)
+	c.Source = cmp.Or(c.Source, DefaultSource)
+	c.Name = cmp.Or(c.Name, c.Source)
 	if c.User != "" && c.Password == "" && c.Token == "" {
 		c.User, c.Token = "", c.User
 	}

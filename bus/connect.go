@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+
+	"github.com/farandole/farandole/event"
 )
 
 const (
@@ -74,7 +77,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 }
 
 // Names returns the system's names.
-func (b *Bus) Names() Names { return b.cfg.Names }
+func (b *Bus) Names() event.Names { return b.cfg.Names }
 
 // Source returns the source of events sealed by this bus.
 func (b *Bus) Source() string { return b.cfg.Source }
@@ -213,7 +216,7 @@ func (b *Bus) handlers() []nats.Option {
 // asyncError passes a permission violation on to whoever waits for the answer
 // and a refused login to Health, and logs what has nobody to tell.
 func (b *Bus) asyncError(nc *nats.Conn, log zerolog.Logger, err error) {
-	inbox := firstOf(nc.Opts.InboxPrefix, "_INBOX")
+	inbox := cmp.Or(nc.Opts.InboxPrefix, "_INBOX")
 	switch {
 	case b.notices.noteViolation(err, inbox+".", b.acks.subscription()):
 	case isRefusedLogin(err):

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -32,7 +33,7 @@ func (e *connectError) Unwrap() []error { return []error{ErrConnect, e.cause} }
 // connectError says where, what was wrong and what to do: the explanation, or
 // the cause's own text when there is none.
 func (c Config) connectError(explanation string, cause error) error {
-	text := fmt.Sprintf("%s to %s: %s", ErrConnect.Error(), c.where(), firstOf(explanation, c.redact(cause.Error())))
+	text := fmt.Sprintf("%s to %s: %s", ErrConnect.Error(), c.where(), cmp.Or(explanation, c.redact(cause.Error())))
 	return &connectError{text: text, cause: cause}
 }
 

@@ -17,6 +17,8 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 const secret = "s3cr3t-Pa55"
@@ -141,9 +143,9 @@ func TestA_password_rotated_while_running_turns_health_red_until_it_is_restored(
 	s := bustest.StartServer(t, bustest.ServerConfig{Tune: withPassword(secret)})
 	b := bustest.Connect(t, bus.Config{
 		URL: s.URL(), User: "order", Password: secret, PublishTimeout: time.Second,
-		Names: bus.Names{Prefix: bustest.Prefix()},
+		Names: event.Names{Prefix: bustest.Prefix()},
 	})
-	bustest.Provision(t, b, bus.TopologyConfig{})
+	bustest.Provision(t, b, topology.Config{})
 	if err := b.Health(); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +242,7 @@ func TestConnectGivesUpWithAClearError(t *testing.T) {
 		"two logins":          {bus.Config{Token: "t", User: "u", Password: secret}, []string{"User and Token"}},
 		"password alone":      {bus.Config{Password: secret}, []string{"a password without a user"}},
 		"unknown context":     {bus.Config{Context: "no-such-context"}, []string{"no-such-context"}},
-		"bad prefix":          {bus.Config{Names: bus.Names{Prefix: "A b"}}, []string{"prefix"}},
+		"bad prefix":          {bus.Config{Names: event.Names{Prefix: "A b"}}, []string{"prefix"}},
 		"negative":            {bus.Config{Wait: -1}, []string{"negative Wait"}},
 		"credentials broken":  {bus.Config{Creds: empty}, []string{"credentials file " + empty, "user JWT"}},
 		"inbox prefix":        {bus.Config{InboxPrefix: "_INBOX.*"}, []string{"InboxPrefix"}},

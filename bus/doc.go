@@ -1,13 +1,11 @@
-// Package bus is the event model and the wire: CloudEvents on JetStream subjects.
+// Package bus is one NATS connection: it publishes events and reads streams.
 //
 // # Role
 //
-// A [Definition] ties an event type to the Go type of its data and makes a
-// [Draft]; sealing a draft gives an [Event], a CloudEvent 1.0 from
-// cloudevents/sdk-go. A [Bus] is one NATS connection: it publishes events,
-// provisions the streams and buckets ([Topology]) and is what the other
-// packages (dedup, dlq, consumer) stand on. The binding (binding.go) is the
-// CloudEvents NATS protocol binding, binary and structured.
+// A [Bus] publishes events ([Bus.Publish]), messages ([Bus.Send]) and atomic
+// batches ([Bus.SendBatch]), reads streams and buckets, and tells which errors are
+// outages ([IsOutage]). The packages topology, dedup, dlq, outbox and consumer
+// stand on it.
 //
 // # Lifecycle
 //
@@ -21,7 +19,6 @@
 //     is safe: the message id is the event key, so a retry is recognised
 //     within the stream's duplicate window, and by every consumer's ledger
 //     beyond it.
-//   - Data bytes reach the consumer identical to the last bit.
 //
 // # Not guaranteed
 //

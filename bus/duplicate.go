@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/text"
 )
 
 // A stream that knows a message id acknowledges another message of that id and
@@ -42,7 +45,7 @@ func (p *Pending) duplicated(ctx context.Context) error {
 // not hold any more. A timer may have fired, a letter may have been replayed. An
 // event that is not there is published again when the stream has forgotten it.
 func (p *Pending) gone() error {
-	if !strings.HasPrefix(p.msg.Subject, p.bus.cfg.Names.dotted("events.")) {
+	if !strings.HasPrefix(p.msg.Subject, p.bus.cfg.Names.Root("events.")) {
 		return nil
 	}
 	return fmt.Errorf("%w: the stream remembers its message id, of %s %d, which is not there any more: it takes it again after its duplicate window",
@@ -57,10 +60,10 @@ func (p *Pending) compare(there *nats.Msg) error {
 	switch {
 	case !same:
 		return fmt.Errorf("%w: %s %d has the message id %s: there %s, here %s", ErrIDTaken, p.ack.Stream, p.ack.Sequence,
-			quote(p.msg.Header.Get(nats.MsgIdHdr)), theirs, mine)
+			text.Quote(p.msg.Header.Get(nats.MsgIdHdr)), theirs, mine)
 	case p.exact && (mine.media != theirs.media || !sameData(p.msg.Data, there.Data)):
 		return fmt.Errorf("%w: %s %d has %s with other data: there %d bytes of %s, here %d bytes of %s", ErrIDTaken, p.ack.Stream, p.ack.Sequence,
-			theirs, len(there.Data), quote(theirs.media), len(p.msg.Data), quote(mine.media))
+			theirs, len(there.Data), text.Quote(theirs.media), len(p.msg.Data), text.Quote(mine.media))
 	}
 	return nil
 }
@@ -68,23 +71,23 @@ func (p *Pending) compare(there *nats.Msg) error {
 // identified is what tells one message from another.
 type identified struct {
 	subject, source, id, typ, media string
-	key                             Key
+	key                             event.Key
 	event                           bool // it can be decoded, and has more than a subject
 }
 
 func identify(m *nats.Msg) identified {
 	i := identified{subject: m.Subject}
-	if e, err := Decode(m.Header, m.Data); err == nil {
-		i.event, i.source, i.id, i.typ, i.media, i.key = true, e.Source(), e.ID(), e.Type(), e.DataContentType(), PartitionKey(e)
+	if e, err := event.Decode(m.Header, m.Data); err == nil {
+		i.event, i.source, i.id, i.typ, i.media, i.key = true, e.Source(), e.ID(), e.Type(), e.DataContentType(), event.PartitionKey(e)
 	}
 	return i
 }
 
 func (i identified) String() string {
 	if !i.event {
-		return quote(i.subject)
+		return text.Quote(i.subject)
 	}
-	return fmt.Sprintf("%s from %s with id %s", quote(i.subject), quote(i.source), quote(i.id))
+	return fmt.Sprintf("%s from %s with id %s", text.Quote(i.subject), text.Quote(i.source), text.Quote(i.id))
 }
 
 // folded reports whether b can be a with its last token replaced: a stream that
@@ -99,10 +102,10 @@ func sameData(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}
-	x, err := ContentID(a)
+	x, err := event.ContentID(a)
 	if err != nil {
 		return false
 	}
-	y, err := ContentID(b)
+	y, err := event.ContentID(b)
 	return err == nil && x == y
 }

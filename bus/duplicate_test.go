@@ -11,12 +11,14 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // draftOf is an order's event with this id and data.
-func draftOf(t *testing.T, b *bus.Bus, typ bus.Type, id, data string) bus.Event {
+func draftOf(t *testing.T, b *bus.Bus, typ event.Type, id, data string) event.Event {
 	t.Helper()
-	e, err := b.Seal(bus.Draft{Type: typ, Key: "ord-1", ID: id, ContentType: bus.ContentTypeJSON, Data: []byte(data)})
+	e, err := b.Seal(event.Draft{Type: typ, Key: "ord-1", ID: id, ContentType: event.ContentTypeJSON, Data: []byte(data)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +28,7 @@ func draftOf(t *testing.T, b *bus.Bus, typ bus.Type, id, data string) bus.Event 
 func TestDuplicateIsTheSameEventOrAnError(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	publish := func(typ bus.Type, id, data string) (bus.Receipt, error) {
+	publish := func(typ event.Type, id, data string) (bus.Receipt, error) {
 		return b.Publish(t.Context(), draftOf(t, b, typ, id, data))
 	}
 	first, err := publish("order.placed.v1", "1", `{"a":1,"b":2}`)
@@ -143,7 +145,7 @@ func TestDuplicateThatMayNotBeRead(t *testing.T) {
 			Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.MSG.GET.>"}},
 		}}}
 	}})
-	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: s.URL(), User: "u", Password: "p"}), bus.TopologyConfig{})
+	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: s.URL(), User: "u", Password: "p"}), topology.Config{})
 	e := draftOf(t, b, "order.placed.v1", "1", "{}")
 	if _, err := b.Publish(t.Context(), e); err != nil {
 		t.Fatal(err)

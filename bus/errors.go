@@ -2,25 +2,6 @@ package bus
 
 import "errors"
 
-// Errors of names and events, found before anything is sent.
-var (
-	// ErrInvalidType is returned when an event type is not <domain>.<event>.v<N>.
-	ErrInvalidType = errors.New("bus: invalid event type")
-	// ErrInvalidConsumer is returned when a consumer name is not [a-z][a-z0-9-]{0,31}.
-	ErrInvalidConsumer = errors.New("bus: invalid consumer name")
-	// ErrInvalidName is returned when a configured prefix or name is illegal.
-	ErrInvalidName = errors.New("bus: invalid name")
-	// ErrInvalidEvent is returned when an event cannot be published as it is:
-	// a missing or illegal attribute, or an illegal extension name.
-	ErrInvalidEvent = errors.New("bus: invalid event")
-	// ErrDecode is returned when a message is not a CloudEvent of the binding.
-	ErrDecode = errors.New("bus: cannot decode")
-	// ErrNotAdmitted is returned for a message that somebody else has written and
-	// that must not be sent as it is: it is no event on its own subject, or has a
-	// header that the server would obey.
-	ErrNotAdmitted = errors.New("bus: not admitted")
-)
-
 // Errors of publishing. Each one is told apart at once, not by a timeout.
 var (
 	// ErrDenied is returned when the connection's user may not publish to the subject.
@@ -59,11 +40,5 @@ var (
 	ErrClosed = errors.New("bus: closed")
 )
 
-// Errors of connecting and provisioning.
-var (
-	// ErrConnect is returned when no connection could be made.
-	ErrConnect = errors.New("bus: cannot connect")
-	// ErrTopology is returned when what exists at the server cannot be brought
-	// to what is wanted without losing data, or a subject belongs to another stream.
-	ErrTopology = errors.New("bus: topology")
-)
+// ErrConnect is returned when no connection could be made.
+var ErrConnect = errors.New("bus: cannot connect")

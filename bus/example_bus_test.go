@@ -7,7 +7,9 @@ import (
 	"log"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/embedded"
+	"github.com/farandole/farandole/topology"
 )
 
 // A service connects, provisions what it needs, and publishes. Publishing the
@@ -22,7 +24,7 @@ func ExampleConnect() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	plan, err := b.Provision(ctx, b.Topology(bus.TopologyConfig{}))
+	plan, err := topology.Provision(ctx, b, topology.New(b.Names(), topology.Config{}))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -31,7 +33,7 @@ func ExampleConnect() {
 	type placed struct {
 		Total int64 `json:"total"`
 	}
-	e, err := b.Seal(bus.Define[placed]("order.placed.v1").New("ord-7f3a", placed{Total: 2500}))
+	e, err := b.Seal(event.Define[placed]("order.placed.v1").New("ord-7f3a", placed{Total: 2500}))
 	if err != nil {
 		log.Fatal(err)
 	}

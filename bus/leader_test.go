@@ -16,7 +16,9 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/wiretap"
+	"github.com/farandole/farandole/topology"
 )
 
 // Of three servers two are down, so that nothing has a leader. What a service
@@ -26,10 +28,10 @@ func TestWithoutALeader(t *testing.T) {
 	t.Parallel()
 	servers := bustest.StartCluster(t, 3)
 	lines := new(logLines)
-	cfg := bus.Config{URL: servers[0].URL(), Names: bus.Names{Prefix: bustest.Prefix()}, Wait: time.Minute, Logger: zerolog.New(lines)}
+	cfg := bus.Config{URL: servers[0].URL(), Names: event.Names{Prefix: bustest.Prefix()}, Wait: time.Minute, Logger: zerolog.New(lines)}
 	b := bustest.Connect(t, cfg)
-	topology := bus.TopologyConfig{Replicas: 3, Buckets: []string{"orders"}}
-	if _, err := b.Provision(t.Context(), b.Topology(topology)); err != nil {
+	wanted := topology.Config{Replicas: 3, Buckets: []string{"orders"}}
+	if _, err := topology.Provision(t.Context(), b, topology.New(b.Names(), wanted)); err != nil {
 		t.Fatal(err)
 	}
 	bucket, err := bus.OpenBucket[string](t.Context(), b, "orders")
@@ -65,7 +67,7 @@ func TestWithoutALeader(t *testing.T) {
 				return err
 			},
 			"provision": func() error {
-				_, err := hasty.Provision(t.Context(), hasty.Topology(topology))
+				_, err := topology.Provision(t.Context(), hasty, topology.New(hasty.Names(), wanted))
 				return err
 			},
 		} {
@@ -81,7 +83,7 @@ func TestWithoutALeader(t *testing.T) {
 	t.Run("at start", func(t *testing.T) {
 		done := make(chan error, 2)
 		go func() {
-			_, err := b.Provision(t.Context(), b.Topology(topology))
+			_, err := topology.Provision(t.Context(), b, topology.New(b.Names(), wanted))
 			done <- err
 		}()
 		go func() {
@@ -107,7 +109,7 @@ func TestWithoutALeader(t *testing.T) {
 			}
 		}
 		// A stream is waited for when it is looked at and when it is changed.
-		if said, most := lines.with("waiting for"), 2*len(b.Topology(topology).Streams)+1; len(said) > most {
+		if said, most := lines.with("waiting for"), 2*len(topology.New(b.Names(), wanted).Streams)+1; len(said) > most {
 			t.Errorf("said %q, want each wait told once, %d at most", said, most)
 		}
 	})
@@ -134,7 +136,7 @@ func TestANoStreamIsToldFromOneWithoutALeader(t *testing.T) {
 func TestANoStreamOfAClusterIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	servers := bustest.StartCluster(t, 3)
-	names := bus.Names{Prefix: bustest.Prefix()}
+	names := event.Names{Prefix: bustest.Prefix()}
 	admin := bustest.Connect(t, bus.Config{URL: servers[0].URL(), Names: names})
 	var created error
 	create := sync.OnceFunc(func() {

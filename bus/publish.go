@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/event"
 )
 
 // Receipt says where a message is stored.
@@ -43,17 +45,17 @@ type Pending struct {
 	err     error
 }
 
-// Seal is [Names.Seal] with this bus's names and source.
-func (b *Bus) Seal(d Draft) (Event, error) { return b.cfg.Names.Seal(d, b.cfg.Source) }
+// Seal is [event.Names.Seal] with this bus's names and source.
+func (b *Bus) Seal(d event.Draft) (event.Event, error) { return b.cfg.Names.Seal(d, b.cfg.Source) }
 
-// Message is [Names.Message] with this bus's names.
-func (b *Bus) Message(e Event) (*nats.Msg, error) { return b.cfg.Names.Message(e) }
+// Message is [event.Names.Message] with this bus's names.
+func (b *Bus) Message(e event.Event) (*nats.Msg, error) { return b.cfg.Names.Message(e) }
 
 // Publish stores one event and returns where. After an error matching
 // [ErrUnavailable] the event may be stored or not; publishing it again is
 // safe and then gives a receipt with Duplicate set if it was. Other data under the
 // same source and id is an error matching [ErrIDTaken]. It returns the errors of [Bus.Message], [Bus.Send] and [Pending.Wait].
-func (b *Bus) Publish(ctx context.Context, e Event) (Receipt, error) {
+func (b *Bus) Publish(ctx context.Context, e event.Event) (Receipt, error) {
 	p, err := b.PublishAsync(ctx, e)
 	if err != nil {
 		return Receipt{}, err
@@ -63,7 +65,7 @@ func (b *Bus) Publish(ctx context.Context, e Event) (Receipt, error) {
 
 // PublishAsync sends one event; it blocks only while MaxPending publishes are
 // in flight. It returns the errors of [Bus.Message] and [Bus.Send].
-func (b *Bus) PublishAsync(ctx context.Context, e Event) (*Pending, error) {
+func (b *Bus) PublishAsync(ctx context.Context, e event.Event) (*Pending, error) {
 	m, err := b.Message(e)
 	if err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func (b *Bus) PublishAsync(ctx context.Context, e Event) (*Pending, error) {
 // Send sends any message to JetStream and returns without waiting for the
 // acknowledgement. While MaxPending publishes are in flight it blocks until
 // one ends or ctx does. The message must not be changed before Wait returns,
-// and has no reply subject. Errors match [ErrInvalidName] (the subject or reply
+// and has no reply subject. Errors match [event.ErrInvalidName] (the subject or reply
 // subject), [ErrDenied], [ErrUnavailable] or [ErrClosed]; others are told by Wait.
 func (b *Bus) Send(ctx context.Context, m *nats.Msg) (*Pending, error) {
 	p := &Pending{msg: m, bus: b, from: b.notices.last.Load()}
@@ -83,9 +85,9 @@ func (b *Bus) Send(ctx context.Context, m *nats.Msg) (*Pending, error) {
 	}
 	switch {
 	case m.Subject == "" || strings.ContainsAny(m.Subject, " \t\r\n"):
-		return nil, p.wrap(fmt.Errorf("%w: not a subject", ErrInvalidName))
+		return nil, p.wrap(fmt.Errorf("%w: not a subject", event.ErrInvalidName))
 	case m.Reply != "":
-		return nil, p.wrap(fmt.Errorf("%w: the message has a reply subject", ErrInvalidName))
+		return nil, p.wrap(fmt.Errorf("%w: the message has a reply subject", event.ErrInvalidName))
 	}
 	select {
 	case b.acks.window <- struct{}{}:

@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/event"
 )
 
 // The server's error codes that publishers are told apart by.
@@ -36,9 +38,9 @@ func publishFault(err error) error {
 	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionDraining):
 		return ErrClosed
 	case errors.Is(err, nats.ErrBadSubject):
-		return fmt.Errorf("%w: not a subject", ErrInvalidName)
+		return fmt.Errorf("%w: not a subject", event.ErrInvalidName)
 	case errors.Is(err, jetstream.ErrAsyncPublishReplySubjectSet):
-		return fmt.Errorf("%w: the message has a reply subject", ErrInvalidName)
+		return fmt.Errorf("%w: the message has a reply subject", event.ErrInvalidName)
 	case errors.Is(err, jetstream.ErrInvalidJSAck):
 		return fmt.Errorf("%w: answered by something that is not a stream", ErrNoStream)
 	}

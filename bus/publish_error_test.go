@@ -13,6 +13,8 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 func TestA_denied_publish_is_told_at_once_with_its_subject(t *testing.T) {
@@ -32,9 +34,9 @@ func TestA_denied_publish_is_told_at_once_with_its_subject(t *testing.T) {
 		}
 	}})
 	login := func(user string) *bus.Bus {
-		return bustest.Connect(t, bus.Config{URL: s.URL(), User: user, Password: "p", Names: bus.Names{Prefix: prefix}})
+		return bustest.Connect(t, bus.Config{URL: s.URL(), User: user, Password: "p", Names: event.Names{Prefix: prefix}})
 	}
-	bustest.Provision(t, login("admin"), bus.TopologyConfig{})
+	bustest.Provision(t, login("admin"), topology.Config{})
 	denied := func(t *testing.T, subject string, fn func() error) {
 		t.Helper()
 		began := time.Now()
@@ -105,13 +107,13 @@ func TestA_denied_publish_is_told_at_once_with_its_subject(t *testing.T) {
 			})
 		}
 		denied(t, "subscription _INBOX.", func() error {
-			_, err := b.Plan(t.Context(), b.Topology(bus.TopologyConfig{}))
+			_, err := topology.NewPlan(t.Context(), b, topology.New(b.Names(), topology.Config{}))
 			return err
 		})
 	})
 	t.Run("foreign inbox", func(t *testing.T) {
 		t.Parallel()
-		b := bustest.Connect(t, bus.Config{URL: s.URL(), User: "deaf", Password: "p", InboxPrefix: "elsewhere", Names: bus.Names{Prefix: prefix}})
+		b := bustest.Connect(t, bus.Config{URL: s.URL(), User: "deaf", Password: "p", InboxPrefix: "elsewhere", Names: event.Names{Prefix: prefix}})
 		for _, foreign := range []string{"_INBOX.>", "elsewhat.abcdef.*"} {
 			sub, err := b.Conn().SubscribeSync(foreign)
 			if err != nil {
@@ -129,7 +131,7 @@ func TestA_denied_publish_is_told_at_once_with_its_subject(t *testing.T) {
 		t.Parallel()
 		b := login("inventory")
 		denied(t, "$JS.API.STREAM.INFO."+b.Names().TimersStream(), func() error {
-			_, err := b.Provision(t.Context(), b.Topology(bus.TopologyConfig{}))
+			_, err := topology.Provision(t.Context(), b, topology.New(b.Names(), topology.Config{}))
 			return err
 		})
 	})

@@ -14,15 +14,17 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 type stored struct {
 	Total int `json:"total"`
 }
 
-var storedOrder = bus.Define[stored]("order.placed.v1")
+var storedOrder = event.Define[stored]("order.placed.v1")
 
-func newEvent(t *testing.T, b *bus.Bus, key bus.Key) bus.Event {
+func newEvent(t *testing.T, b *bus.Bus, key event.Key) event.Event {
 	t.Helper()
 	e, err := b.Seal(storedOrder.New(key, stored{Total: 1}))
 	if err != nil {
@@ -87,7 +89,7 @@ func TestPublishStoresTheEventAsSealed(t *testing.T) {
 	if want := b.Names().Root("events.order.placed.v1.ord=2F1"); m.Subject != want {
 		t.Errorf("subject %s, want %s", m.Subject, want)
 	}
-	if id := m.Header.Get(nats.MsgIdHdr); id != string(bus.EventKeyOf(e)) {
+	if id := m.Header.Get(nats.MsgIdHdr); id != string(event.EventKeyOf(e)) {
 		t.Errorf("message id %q", id)
 	}
 	sent, err := b.Message(e)
@@ -99,11 +101,11 @@ func TestPublishStoresTheEventAsSealed(t *testing.T) {
 			t.Errorf("unexpected header %s", name)
 		}
 	}
-	got, err := bus.Decode(m.Header, m.Data)
+	got, err := event.Decode(m.Header, m.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.ID() != e.ID() || got.Source() != b.Source() || bus.PartitionKey(got) != "ord/1" || !got.Time().Equal(e.Time()) {
+	if got.ID() != e.ID() || got.Source() != b.Source() || event.PartitionKey(got) != "ord/1" || !got.Time().Equal(e.Time()) {
 		t.Errorf("got %s, want %s", got, e)
 	}
 }
@@ -136,14 +138,14 @@ func TestIllegal_types_are_refused_locally_while_a_neighbour_publishes(t *testin
 	} {
 		e := newEvent(t, b, "k")
 		e.SetType(typ)
-		if _, err := b.Publish(t.Context(), e); !errors.Is(err, bus.ErrInvalidType) && !errors.Is(err, bus.ErrInvalidEvent) {
+		if _, err := b.Publish(t.Context(), e); !errors.Is(err, event.ErrInvalidType) && !errors.Is(err, event.ErrInvalidEvent) {
 			t.Errorf("type %q: %v", typ, err)
 		}
-		if _, err := b.Seal(bus.Draft{Type: bus.Type(typ), Key: "k"}); !errors.Is(err, bus.ErrInvalidType) {
+		if _, err := b.Seal(event.Draft{Type: event.Type(typ), Key: "k"}); !errors.Is(err, event.ErrInvalidType) {
 			t.Errorf("draft of type %q: %v", typ, err)
 		}
 	}
-	for _, key := range []bus.Key{"a b", "*", ">", "a.b", "ü", bus.Key(strings.Repeat("k", 2000))} {
+	for _, key := range []event.Key{"a b", "*", ">", "a.b", "ü", event.Key(strings.Repeat("k", 2000))} {
 		m, err := b.Message(newEvent(t, b, key))
 		if err != nil {
 			t.Errorf("key %q: %v", key, err)
@@ -156,11 +158,11 @@ func TestIllegal_types_are_refused_locally_while_a_neighbour_publishes(t *testin
 			t.Errorf("key %q: %v", key, err)
 		}
 	}
-	if _, err := b.Seal(storedOrder.New("a\nb", stored{})); !errors.Is(err, bus.ErrInvalidEvent) {
+	if _, err := b.Seal(storedOrder.New("a\nb", stored{})); !errors.Is(err, event.ErrInvalidEvent) {
 		t.Errorf("key with a newline: %v", err)
 	}
 	for _, subject := range []string{"", "a b", "a\tb", "a\r\nPUB x 0"} {
-		if _, err := b.Send(t.Context(), nats.NewMsg(subject)); !errors.Is(err, bus.ErrInvalidName) {
+		if _, err := b.Send(t.Context(), nats.NewMsg(subject)); !errors.Is(err, event.ErrInvalidName) {
 			t.Errorf("subject %q: %v", subject, err)
 		}
 	}
@@ -175,8 +177,8 @@ func TestIllegal_types_are_refused_locally_while_a_neighbour_publishes(t *testin
 
 func TestThe_publisher_is_told_which_copies_the_server_recognised(t *testing.T) {
 	t.Parallel()
-	b := bustest.Connect(t, bus.Config{InProcess: bustest.Server(t), Names: bus.Names{Prefix: bustest.Prefix()}})
-	bustest.Provision(t, b, bus.TopologyConfig{Duplicates: 300 * time.Millisecond})
+	b := bustest.Connect(t, bus.Config{InProcess: bustest.Server(t), Names: event.Names{Prefix: bustest.Prefix()}})
+	bustest.Provision(t, b, topology.Config{Duplicates: 300 * time.Millisecond})
 	e := newEvent(t, b, "k")
 	var stored, duplicates uint64
 	publish := func() bool {
@@ -226,8 +228,8 @@ func TestA_publish_whose_ack_is_lost_can_be_repeated(t *testing.T) {
 	t.Parallel()
 	s := bustest.StartServer(t, bustest.ServerConfig{})
 	proxy := startProxy(t, strings.TrimPrefix(s.URL(), "nats://"))
-	names := bus.Names{Prefix: bustest.Prefix()}
-	direct := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: s.URL(), Names: names}), bus.TopologyConfig{})
+	names := event.Names{Prefix: bustest.Prefix()}
+	direct := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: s.URL(), Names: names}), topology.Config{})
 	b := bustest.Connect(t, bus.Config{URL: "nats://" + proxy.addr(), Names: names, PublishTimeout: 500 * time.Millisecond})
 
 	e := newEvent(t, b, "k")

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 const setupTimeout = 60 * time.Second
@@ -22,8 +24,8 @@ func NewBus(tb testing.TB) *bus.Bus {
 	tb.Helper()
 	return Provision(tb, Connect(tb, bus.Config{
 		InProcess: Server(tb),
-		Names:     bus.Names{Prefix: Prefix()},
-	}), bus.TopologyConfig{})
+		Names:     event.Names{Prefix: Prefix()},
+	}), topology.Config{})
 }
 
 // Prefix returns a random prefix for bus.Names.
@@ -49,27 +51,27 @@ func Connect(tb testing.TB, cfg bus.Config) *bus.Bus {
 }
 
 // Provision makes the topology of b and deletes it at the end of the test.
-func Provision(tb testing.TB, b *bus.Bus, cfg bus.TopologyConfig) *bus.Bus {
+func Provision(tb testing.TB, b *bus.Bus, cfg topology.Config) *bus.Bus {
 	tb.Helper()
-	topology := b.Topology(cfg)
+	wanted := topology.New(b.Names(), cfg)
 	ctx, cancel := context.WithTimeout(tb.Context(), setupTimeout)
 	defer cancel()
-	if _, err := b.Provision(ctx, topology); err != nil {
+	if _, err := topology.Provision(ctx, b, wanted); err != nil {
 		tb.Fatalf("bustest: %v", err)
 	}
-	tb.Cleanup(func() { remove(tb, b, topology) })
+	tb.Cleanup(func() { remove(tb, b, wanted) })
 	return b
 }
 
 // remove deletes the streams; a test may have deleted some, or its server.
-func remove(tb testing.TB, b *bus.Bus, topology bus.Topology) {
+func remove(tb testing.TB, b *bus.Bus, wanted topology.Topology) {
 	tb.Helper()
 	if b.Health() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()
-	for _, s := range topology.Streams {
+	for _, s := range wanted.Streams {
 		if err := b.JetStream().DeleteStream(ctx, s.Name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			tb.Errorf("bustest: delete stream %s: %v", s.Name, err)
 		}

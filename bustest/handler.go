@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 )
 
 // EventTime is the time of the events that [Event] and [Handle] make.
@@ -19,13 +19,13 @@ const EventSource = "/test"
 // Event seals a draft as an event that a handler might get, the same one each
 // time: its id is the draft's ID, or else its Key, its source [EventSource] and
 // its time [EventTime]. It fails the test when the draft is not a legal event.
-func Event(tb testing.TB, d bus.Draft) bus.Event {
+func Event(tb testing.TB, d event.Draft) event.Event {
 	tb.Helper()
 	id := d.ID
 	if id == "" {
 		id = string(d.Key)
 	}
-	e, err := d.Seal(bus.Identity{ID: id, Source: EventSource, Time: EventTime})
+	e, err := d.Seal(event.Identity{ID: id, Source: EventSource, Time: EventTime})
 	if err != nil {
 		tb.Fatalf("bustest: %v", err)
 	}
@@ -40,12 +40,12 @@ func Event(tb testing.TB, d bus.Draft) bus.Event {
 //
 // A panic of the handler is an error matching [consumer.ErrPanic], as in a
 // running consumer; [consumer.Skip] comes back as the error it is; data that
-// does not fit is an error matching [bus.ErrDecode]; an outgoing event that
-// could not be published one matching [bus.ErrInvalidEvent] or
-// [bus.ErrInvalidType]. With an error no events are returned: none would be stored.
+// does not fit is an error matching [event.ErrDecode]; an outgoing event that
+// could not be published one matching [event.ErrInvalidEvent] or
+// [event.ErrInvalidType]. With an error no events are returned: none would be stored.
 //
 // Not simulated: retries, the handler timeout, deduplication and dead letters.
-func Handle(ctx context.Context, r *consumer.Registry, name bus.Consumer, e bus.Event) ([]bus.Event, error) {
+func Handle(ctx context.Context, r *consumer.Registry, name event.Consumer, e event.Event) ([]event.Event, error) {
 	effects, err := Run(ctx, r, name, e)
 	return effects.Events, err
 }
@@ -53,7 +53,7 @@ func Handle(ctx context.Context, r *consumer.Registry, name bus.Consumer, e bus.
 // Effects are what handling one event would make durable.
 type Effects struct {
 	// Events are the events that [Handle] returns.
-	Events []bus.Event
+	Events []event.Event
 	// Timers are the timers that are set, in the step's order.
 	Timers []Timer
 	// Cancelled are the timers that are ended.
@@ -66,20 +66,20 @@ type Timer struct {
 	// Due is when it fires, if e was stored at its time: its time attribute.
 	Due time.Time
 	// Event is what is published then, as it would be.
-	Event bus.Event
+	Event event.Event
 }
 
 // Run is [Handle] for handlers that set timers: it returns those as well. A
 // timer that cannot be is an error matching [consumer.ErrTimer].
-func Run(ctx context.Context, r *consumer.Registry, name bus.Consumer, e bus.Event) (Effects, error) {
-	step, err := r.Invoke(ctx, bus.Names{}, e)
+func Run(ctx context.Context, r *consumer.Registry, name event.Consumer, e event.Event) (Effects, error) {
+	step, err := r.Invoke(ctx, event.Names{}, e)
 	if err == nil {
 		err = step.Validate()
 	}
 	if err != nil {
 		return Effects{}, err
 	}
-	effects := Effects{Events: make([]bus.Event, 0, len(step.Events)), Cancelled: step.Cancel}
+	effects := Effects{Events: make([]event.Event, 0, len(step.Events)), Cancelled: step.Cancel}
 	for i, draft := range step.Events {
 		id := consumer.DerivedIdentity(name, e, i)
 		id.Source, id.Time = "/"+string(name), EventTime

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 )
 
 type order struct {
@@ -16,8 +16,8 @@ type order struct {
 }
 
 var (
-	placed = bus.Define[order]("order.placed.v1")
-	paid   = bus.Define[order]("payment.captured.v1")
+	placed = event.Define[order]("order.placed.v1")
+	paid   = event.Define[order]("payment.captured.v1")
 )
 
 // handling is a registry with one handler, for orders.
@@ -29,8 +29,8 @@ func handling(h consumer.Handler[order]) *consumer.Registry {
 
 func TestHandleReturnsTheSameEventsEachTime(t *testing.T) {
 	t.Parallel()
-	r := handling(func(_ context.Context, e bus.Event, o order) (consumer.Step, error) {
-		return consumer.Emit(paid.New(bus.PartitionKey(e), o), paid.New("other", o)), nil
+	r := handling(func(_ context.Context, e event.Event, o order) (consumer.Step, error) {
+		return consumer.Emit(paid.New(event.PartitionKey(e), o), paid.New("other", o)), nil
 	})
 	d := placed.New("ord-1", order{Amount: 2500})
 	d.Correlation = "saga-7"
@@ -51,10 +51,10 @@ func TestHandleReturnsTheSameEventsEachTime(t *testing.T) {
 		if first[i].String() != again[i].String() {
 			t.Errorf("a rerun emits\n%s, before it was\n%s", again[i], first[i])
 		}
-		if got := bus.Extension(first[i], bus.ExtCorrelation); got != "saga-7" {
+		if got := event.Extension(first[i], event.ExtCorrelation); got != "saga-7" {
 			t.Errorf("correlation is %q, want the cause's", got)
 		}
-		if got := bus.Extension(first[i], bus.ExtCausation); got != "ord-1" {
+		if got := event.Extension(first[i], event.ExtCausation); got != "ord-1" {
 			t.Errorf("causation is %q, want the cause's id", got)
 		}
 	}
@@ -66,21 +66,21 @@ func TestHandleReturnsTheSameEventsEachTime(t *testing.T) {
 func TestHandleErrors(t *testing.T) {
 	t.Parallel()
 	e := bustest.Event(t, placed.New("ord-1", order{}))
-	bad := bustest.Event(t, bus.Draft{Type: placed.Type(), Key: "ord-1", ContentType: bus.ContentTypeJSON, Data: []byte(`{"amount":"x"}`)})
+	bad := bustest.Event(t, event.Draft{Type: placed.Type(), Key: "ord-1", ContentType: event.ContentTypeJSON, Data: []byte(`{"amount":"x"}`)})
 	for name, tt := range map[string]struct {
 		h    consumer.Handler[order]
-		e    bus.Event
+		e    event.Event
 		want error
 	}{
-		"panic": {func(context.Context, bus.Event, order) (consumer.Step, error) { panic("boom") }, e, consumer.ErrPanic},
-		"skip": {func(context.Context, bus.Event, order) (consumer.Step, error) {
+		"panic": {func(context.Context, event.Event, order) (consumer.Step, error) { panic("boom") }, e, consumer.ErrPanic},
+		"skip": {func(context.Context, event.Event, order) (consumer.Step, error) {
 			return consumer.Emit(paid.New("k", order{})), consumer.Skip
 		}, e, consumer.Skip},
-		"data does not fit": {nil, bad, bus.ErrDecode},
+		"data does not fit": {nil, bad, event.ErrDecode},
 		"no handler":        {nil, bustest.Event(t, paid.New("k", order{})), consumer.ErrConfig},
-		"emits no key": {func(context.Context, bus.Event, order) (consumer.Step, error) {
+		"emits no key": {func(context.Context, event.Event, order) (consumer.Step, error) {
 			return consumer.Emit(paid.New("", order{})), nil
-		}, e, bus.ErrInvalidEvent},
+		}, e, event.ErrInvalidEvent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,11 +94,11 @@ func TestHandleErrors(t *testing.T) {
 
 func TestRunReturnsTimers(t *testing.T) {
 	t.Parallel()
-	due := bus.Define[order]("order.deadline.v1")
+	due := event.Define[order]("order.deadline.v1")
 	other := consumer.TimerID{Name: "reminder", Key: "ord-1"}
-	r := handling(func(_ context.Context, e bus.Event, o order) (consumer.Step, error) {
+	r := handling(func(_ context.Context, e event.Event, o order) (consumer.Step, error) {
 		return consumer.Step{
-			Timers: []consumer.Timer{{Name: "deadline", After: time.Hour, Event: due.New(bus.PartitionKey(e), o)}},
+			Timers: []consumer.Timer{{Name: "deadline", After: time.Hour, Event: due.New(event.PartitionKey(e), o)}},
 			Cancel: []consumer.TimerID{other},
 		}, nil
 	})
@@ -115,13 +115,13 @@ func TestRunReturnsTimers(t *testing.T) {
 		t.Fatalf("effects are %+v", first)
 	}
 	got := first.Timers[0]
-	if got.Name != "deadline" || !got.Due.Equal(bustest.EventTime.Add(time.Hour)) || bus.Extension(got.Event, bus.ExtCausation) != "ord-1" {
+	if got.Name != "deadline" || !got.Due.Equal(bustest.EventTime.Add(time.Hour)) || event.Extension(got.Event, event.ExtCausation) != "ord-1" {
 		t.Errorf("timer is %+v", got)
 	}
 	if got.Event.String() != again.Timers[0].Event.String() {
 		t.Errorf("a rerun sets\n%s, before it was\n%s", again.Timers[0].Event, got.Event)
 	}
-	never := handling(func(context.Context, bus.Event, order) (consumer.Step, error) {
+	never := handling(func(context.Context, event.Event, order) (consumer.Step, error) {
 		return consumer.Step{Timers: []consumer.Timer{{Name: "deadline", Event: due.New("k", order{})}}}, nil
 	})
 	if _, err := bustest.Run(t.Context(), never, "payment", e); !errors.Is(err, consumer.ErrTimer) {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
@@ -16,7 +18,7 @@ func TestMain(m *testing.M) { bustest.Main(m) }
 // soon is how long a test waits for what has to happen, on a slow machine.
 const soon = 60 * time.Second
 
-var pinged = bus.Define[string]("test.pinged.v1")
+var pinged = event.Define[string]("test.pinged.v1")
 
 func publish(t *testing.T, b *bus.Bus) bus.Receipt {
 	t.Helper()
@@ -42,19 +44,19 @@ func TestBusesOnTheSharedServerDoNotSeeEachOther(t *testing.T) {
 
 func TestTopologyEndsWithTheTest(t *testing.T) {
 	t.Parallel()
-	var names bus.Names
+	var names event.Names
 	t.Run("inner", func(t *testing.T) {
 		b := bustest.NewBus(t)
 		publish(t, b)
 		names = b.Names()
 	})
 	b := bustest.Connect(t, bus.Config{InProcess: bustest.Server(t), Names: names})
-	p, err := b.Plan(t.Context(), b.Topology(bus.TopologyConfig{}))
+	p, err := topology.NewPlan(t.Context(), b, topology.New(b.Names(), topology.Config{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range p.Steps {
-		if s.Action != bus.ActionCreate {
+		if s.Action != topology.ActionCreate {
 			t.Errorf("stream %s is left", s.Stream)
 		}
 	}
@@ -63,7 +65,7 @@ func TestTopologyEndsWithTheTest(t *testing.T) {
 func TestAServerOfItsOwnKeepsDataAndAddressAcrossARestart(t *testing.T) {
 	t.Parallel()
 	s := bustest.StartServer(t, bustest.ServerConfig{SyncAlways: true})
-	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: s.URL()}), bus.TopologyConfig{})
+	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: s.URL()}), topology.Config{})
 	publish(t, b)
 	s.Stop(t)
 	s.Stop(t)

@@ -7,9 +7,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 )
 
 // TestEventOnASubjectOfAnotherIsParked: who may publish one type must not be
@@ -17,8 +17,8 @@ import (
 func TestEventOnASubjectOfAnotherIsParked(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		eventType bus.Type // what the subject says
-		key       bus.Key
+		eventType event.Type // what the subject says
+		key       event.Key
 		redrive   bool
 		says      string
 	}{
@@ -32,7 +32,7 @@ func TestEventOnASubjectOfAnotherIsParked(t *testing.T) {
 			s := newSystem(t)
 			var runs tally
 			r := counting(&runs)
-			consumer.Handle(r, paid, func(_ context.Context, e bus.Event, _ orderData) (consumer.Step, error) {
+			consumer.Handle(r, paid, func(_ context.Context, e event.Event, _ orderData) (consumer.Step, error) {
 				runs.add(e.ID())
 				return consumer.Step{}, nil
 			})
@@ -51,7 +51,7 @@ func TestEventOnASubjectOfAnotherIsParked(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := s.letter()
-			if l.Reason != bus.ReasonDecode || !strings.Contains(l.Error, tt.says) || !strings.Contains(l.Error, subject) {
+			if l.Reason != event.ReasonDecode || !strings.Contains(l.Error, tt.says) || !strings.Contains(l.Error, subject) {
 				t.Errorf("letter says %s: %s; want a decode error that tells %s and %s", l.Reason, l.Error, tt.says, subject)
 			}
 			if n := runs.of("o-1"); n != 0 {

@@ -9,6 +9,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 )
 
 // BenchmarkHop is what one event costs this process when many wait: claimed,
@@ -18,12 +19,12 @@ func BenchmarkHop(b *testing.B) {
 	type data struct {
 		Text string `json:"text"`
 	}
-	in, out := bus.Define[data]("bench.in.v1"), bus.Define[data]("bench.out.v1")
+	in, out := event.Define[data]("bench.in.v1"), event.Define[data]("bench.out.v1")
 	s := newSystem(b)
 	body := data{strings.Repeat("x", 240)}
 	pending := make([]*bus.Pending, b.N)
 	for i := range pending {
-		e, err := s.bus.Seal(in.New(bus.Key(strconv.Itoa(i)), body))
+		e, err := s.bus.Seal(in.New(event.Key(strconv.Itoa(i)), body))
 		if err == nil {
 			pending[i], err = s.bus.PublishAsync(b.Context(), e)
 		}
@@ -38,9 +39,9 @@ func BenchmarkHop(b *testing.B) {
 	}
 	done := make(chan struct{}, b.N)
 	r := consumer.NewRegistry()
-	consumer.Handle(r, in, func(_ context.Context, e bus.Event, d data) (consumer.Step, error) {
+	consumer.Handle(r, in, func(_ context.Context, e event.Event, d data) (consumer.Step, error) {
 		done <- struct{}{}
-		return consumer.Emit(out.New(bus.PartitionKey(e), d)), nil
+		return consumer.Emit(out.New(event.PartitionKey(e), d)), nil
 	})
 	b.ReportAllocs()
 	b.ResetTimer()

@@ -17,6 +17,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/state"
 )
 
@@ -34,7 +35,7 @@ func (s *system) blamed(p *process, runs *tally, id, reason string, attempts int
 		s.tb.Errorf("parked as %s, want %s", l.Reason, reason)
 	}
 	s.settled("payment")
-	m := s.mark("payment", bus.KeyOf(s.bus.Source(), id))
+	m := s.mark("payment", event.NewEventKey(s.bus.Source(), id))
 	if m.State != "parked" || m.Failures != attempts || len(m.Attempts) != attempts {
 		s.tb.Fatalf("the mark is %+v, want it parked after %d failures", m, attempts)
 	}
@@ -53,9 +54,9 @@ func (s *system) blamed(p *process, runs *tally, id, reason string, attempts int
 }
 
 // behind is a good event of the same key.
-func behind(id string) bus.Draft {
+func behind(id string) event.Draft {
 	d := draft("good")
-	d.Key = bus.Key(id)
+	d.Key = event.Key(id)
 	return d
 }
 
@@ -106,7 +107,7 @@ func TestSQL_step_that_cannot_be_committed(t *testing.T) {
 					}
 				}
 				var runs tally
-				p := s.startWorking(tt.cfg, func(ctx context.Context, tx *sql.Tx, e bus.Event) (consumer.Step, error) {
+				p := s.startWorking(tt.cfg, func(ctx context.Context, tx *sql.Tx, e event.Event) (consumer.Step, error) {
 					runs.add(e.ID())
 					if e.ID() == "bad" {
 						return pay(e), tt.work(ctx, tx)
@@ -114,7 +115,7 @@ func TestSQL_step_that_cannot_be_committed(t *testing.T) {
 					return pay(e), nil
 				})
 				s.publish(draft("bad"), behind("bad"))
-				s.blamed(p, &runs, "bad", bus.ReasonExhausted, 3, tt.says)
+				s.blamed(p, &runs, "bad", event.ReasonExhausted, 3, tt.says)
 				if all := s.effects().all(); len(all) != 1 || all["good"] != 1 {
 					t.Errorf("effects are %v, want the follower's", all)
 				}
@@ -131,7 +132,7 @@ func TestInheritedAttributeThatDoesNotFit(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *system) {
 		t.Helper()
 		var runs tally
-		p := s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+		p := s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 			runs.add(e.ID())
 			return pay(e), nil
 		}), nil)
@@ -151,7 +152,7 @@ func TestInheritedAttributeThatDoesNotFit(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.publish(behind("bad"))
-		s.blamed(p, &runs, "bad", bus.ReasonPermanent, 1, "too large")
+		s.blamed(p, &runs, "bad", event.ReasonPermanent, 1, "too large")
 	})
 }
 
@@ -177,16 +178,16 @@ func TestStepThatTheStreamRefuses(t *testing.T) {
 	large := strings.Repeat("x", 5000)
 	for name, tt := range map[string]struct {
 		kind kind
-		step func(s *system, p *process, e bus.Event) (consumer.Step, error)
+		step func(s *system, p *process, e event.Event) (consumer.Step, error)
 	}{
 		"KV, event":     {kvKind, emitLarge(large)},
 		"stream, event": {claimlessKind, emitLarge(large)},
-		"stream, document": {claimlessKind, func(_ *system, p *process, e bus.Event) (consumer.Step, error) {
+		"stream, document": {claimlessKind, func(_ *system, p *process, e event.Event) (consumer.Step, error) {
 			docs, err := state.Of[string](p.bus, p.ledger.(*dedup.Stream), "payment")
 			if err != nil {
 				return consumer.Step{}, err
 			}
-			doc, err := docs.Get(t.Context(), bus.PartitionKey(e))
+			doc, err := docs.Get(t.Context(), event.PartitionKey(e))
 			return consumer.Step{State: []state.Change{doc.Put(large)}}, err
 		}},
 	} {
@@ -197,7 +198,7 @@ func TestStepThatTheStreamRefuses(t *testing.T) {
 			s.limitMessages(4096)
 			var runs tally
 			var p *process
-			p = s.prepare(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+			p = s.prepare(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 				runs.add(e.ID())
 				if e.ID() == "bad" {
 					return tt.step(s, p, e)
@@ -206,7 +207,7 @@ func TestStepThatTheStreamRefuses(t *testing.T) {
 			}), nil)
 			p.run()
 			s.publish(draft("bad"), behind("bad"))
-			s.blamed(p, &runs, "bad", bus.ReasonPermanent, 1, "too large")
+			s.blamed(p, &runs, "bad", event.ReasonPermanent, 1, "too large")
 			if err := p.stop(); err != nil {
 				t.Error(err)
 			}
@@ -227,21 +228,21 @@ func TestStepToASubjectWithoutStream(t *testing.T) {
 				cfg.Subjects[all] = s.bus.Names().Root("events.order.>")
 			})
 			var runs tally
-			p := s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+			p := s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 				if runs.add(e.ID()); e.ID() == "bad" {
 					return pay(e), nil
 				}
 				return consumer.Step{}, nil
 			}), nil)
 			s.publish(draft("bad"), behind("bad"))
-			s.blamed(p, &runs, "bad", bus.ReasonExhausted, 3, "")
+			s.blamed(p, &runs, "bad", event.ReasonExhausted, 3, "")
 		})
 	}
 }
 
-func emitLarge(text string) func(*system, *process, bus.Event) (consumer.Step, error) {
-	return func(_ *system, _ *process, e bus.Event) (consumer.Step, error) {
-		d := paid.New(bus.PartitionKey(e), orderData{})
+func emitLarge(text string) func(*system, *process, event.Event) (consumer.Step, error) {
+	return func(_ *system, _ *process, e event.Event) (consumer.Step, error) {
+		d := paid.New(event.PartitionKey(e), orderData{})
 		d.Data = []byte(text)
 		return consumer.Emit(d), nil
 	}
@@ -285,12 +286,12 @@ func TestRetryThatTheStreamRefuses(t *testing.T) {
 			s.limitMessages(int32(bus.PayloadSize(m)) + 64)
 			cfg := config()
 			cfg.Retry.DeferAfter = time.Second
-			p := s.start(cfg, handling(func(context.Context, bus.Event) (consumer.Step, error) {
+			p := s.start(cfg, handling(func(context.Context, event.Event) (consumer.Step, error) {
 				return consumer.Step{}, consumer.RetryAfter(errFlaky, 2*time.Second)
 			}), nil)
 			s.publish(d)
 			bustest.Eventually(t, soon, func() bool { return p.Stats().Retried > 0 })
-			if m := s.mark("payment", bus.KeyOf(s.bus.Source(), "bad")); m.Failures != 1 {
+			if m := s.mark("payment", event.NewEventKey(s.bus.Source(), "bad")); m.Failures != 1 {
 				t.Errorf("the mark is %+v, want one failure", m)
 			}
 			if err := p.Health(); err != nil {
@@ -309,14 +310,14 @@ func TestOutageOfOneEventAlone(t *testing.T) {
 			t.Parallel()
 			s := newSystem(t)
 			var runs tally
-			p := s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+			p := s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 				runs.add(e.ID())
 				if where == "handle" && e.ID() == "bad" {
 					return consumer.Step{}, unanswered
 				}
 				return pay(e), nil
 			}), func(_ *process, l dedup.Ledger) dedup.Ledger {
-				return &silent{Ledger: l, to: bus.KeyOf(s.bus.Source(), "bad"), in: where}
+				return &silent{Ledger: l, to: event.NewEventKey(s.bus.Source(), "bad"), in: where}
 			})
 			s.publish(draft("bad"))
 			// While it is the only one, it may be an outage.
@@ -340,7 +341,7 @@ func TestOutageOfOneEventAlone(t *testing.T) {
 				t.Error("never healthy, although others got through")
 			}
 			l := s.letter()
-			if l.EventID != "bad" || l.Reason != bus.ReasonExhausted || l.Failures != 3 || !strings.Contains(l.Error, "others get through") {
+			if l.EventID != "bad" || l.Reason != event.ReasonExhausted || l.Failures != 3 || !strings.Contains(l.Error, "others get through") {
 				t.Errorf("the letter is of %s, %s after %d failures: %s", l.EventID, l.Reason, l.Failures, l.Error)
 			}
 			if n := runs.of("bad"); n < 10 {
@@ -358,7 +359,7 @@ func TestOutageOfOneEventAlone(t *testing.T) {
 // silent does not answer to one event.
 type silent struct {
 	dedup.Ledger
-	to bus.EventKey
+	to event.EventKey
 	in string
 }
 
@@ -376,14 +377,14 @@ func TestHandlerThatEndsItsGoroutine(t *testing.T) {
 	cfg := config()
 	cfg.Concurrency = 1
 	var runs tally
-	p := s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(cfg, handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		if runs.add(e.ID()); e.ID() == "bad" {
 			runtime.Goexit()
 		}
 		return pay(e), nil
 	}), nil)
 	s.publish(draft("bad"), behind("bad"))
-	s.blamed(p, &runs, "bad", bus.ReasonExhausted, 3, "ended its goroutine")
+	s.blamed(p, &runs, "bad", event.ReasonExhausted, 3, "ended its goroutine")
 	if l := s.letters(); l[0].Class != "goexit" {
 		t.Errorf("its class is %q", l[0].Class)
 	}

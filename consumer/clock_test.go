@@ -8,10 +8,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 )
 
 // The server's clock decides when a long retry comes, whatever this process's
@@ -23,7 +23,7 @@ func TestDeferredRetryIsTimedByTheServer(t *testing.T) {
 			t.Parallel()
 			s := newSystem(t)
 			const delay = 10 * time.Minute
-			p := s.prepare(deferring(), handling(func(context.Context, bus.Event) (consumer.Step, error) {
+			p := s.prepare(deferring(), handling(func(context.Context, event.Event) (consumer.Step, error) {
 				return consumer.Step{}, consumer.RetryAfter(errFlaky, delay)
 			}), nil)
 			consumer.ServerAhead(p.Consumer, ahead)

@@ -13,6 +13,8 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // TestConsumersOutliveTheirLeaders starts replicas of a service while a cluster
@@ -26,8 +28,8 @@ func TestConsumersOutliveTheirLeaders(t *testing.T) {
 		urls[i] = s.URL()
 	}
 	s := &system{tb: t, url: strings.Join(urls, ",")}
-	s.bus = bustest.Connect(t, bus.Config{URL: s.url, Names: bus.Names{Prefix: bustest.Prefix()}})
-	if _, err := s.bus.Provision(t.Context(), s.bus.Topology(bus.TopologyConfig{Replicas: 3, Buckets: []string{"orders"}})); err != nil {
+	s.bus = bustest.Connect(t, bus.Config{URL: s.url, Names: event.Names{Prefix: bustest.Prefix()}})
+	if _, err := topology.Provision(t.Context(), s.bus, topology.New(s.bus.Names(), topology.Config{Replicas: 3, Buckets: []string{"orders"}})); err != nil {
 		t.Fatal(err)
 	}
 	everyServer(func(s *bustest.TestServer) { s.Stop(t) }, servers...)
@@ -73,7 +75,7 @@ func TestConsumersOutliveTheirLeaders(t *testing.T) {
 	// A step whose answer was lost is counted when it comes again, as a duplicate:
 	// what was handled is for the marks to say.
 	for _, e := range sent {
-		if m := s.mark("payment", bus.EventKeyOf(e)); m.State != "done" || m.Failures != 0 {
+		if m := s.mark("payment", event.EventKeyOf(e)); m.State != "done" || m.Failures != 0 {
 			t.Errorf("%s is %s after %d failures, want done, and no attempt spent on an outage", e.ID(), m.State, m.Failures)
 		}
 	}
@@ -99,10 +101,10 @@ func (s *system) startWithBucket() *process {
 	var orders *bus.Bucket[int]
 	cfg := config()
 	cfg.Lease, cfg.HandlerTimeout = 10*time.Second, 10*time.Second
-	p := s.prepare(cfg, handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
-		n, revision, err := orders.Get(ctx, bus.Key(e.ID()))
+	p := s.prepare(cfg, handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
+		n, revision, err := orders.Get(ctx, event.Key(e.ID()))
 		if err == nil {
-			_, err = orders.Put(ctx, bus.Key(e.ID()), n+1, revision)
+			_, err = orders.Put(ctx, event.Key(e.ID()), n+1, revision)
 		}
 		if errors.Is(err, bus.ErrConflict) { // an earlier run has, and was not told
 			err = nil

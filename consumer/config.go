@@ -8,15 +8,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // Config is what a consumer may be told. Only Name is required.
 type Config struct {
 	// Name is the durable name at the server, shared by all replicas of the
 	// service, and the <consumer> token of its subjects. Required.
-	Name bus.Consumer
+	Name event.Consumer
 	// Source is the CloudEvents source of what the handlers emit. Defaults to "/" + Name.
 	Source string
 	// Concurrency is how many handlers run at once (the bulkhead). Defaults to 64.

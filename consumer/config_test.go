@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 func TestConfigDefaultsAreValid(t *testing.T) {
@@ -69,8 +69,8 @@ func TestConfigRules(t *testing.T) {
 
 func TestConfigNameIsChecked(t *testing.T) {
 	t.Parallel()
-	for _, name := range []bus.Consumer{"", "Payment", "a.b", "a*", "a b", bus.Consumer(strings.Repeat("a", 33))} {
-		if err := (Config{Name: name}).withDefaults().validate(); !errors.Is(err, bus.ErrInvalidConsumer) {
+	for _, name := range []event.Consumer{"", "Payment", "a.b", "a*", "a b", event.Consumer(strings.Repeat("a", 33))} {
+		if err := (Config{Name: name}).withDefaults().validate(); !errors.Is(err, event.ErrInvalidConsumer) {
 			t.Errorf("name %q: %v, want ErrInvalidConsumer", name, err)
 		}
 	}

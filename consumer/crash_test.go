@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 )
 
 // TestCrashLoop lets one event kill each process that runs it, with innocent
@@ -32,7 +32,7 @@ func TestCrashLoop(t *testing.T) {
 		if company == 0 {
 			close(crowded)
 		}
-		*p = s.prepare(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+		*p = s.prepare(cfg, handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 			runs.add(e.ID())
 			if e.ID() == "killer" {
 				<-crowded
@@ -58,27 +58,27 @@ func TestCrashLoop(t *testing.T) {
 		<-dead
 	}
 
-	innocent := []bus.Draft{draft("i-1"), draft("i-2"), draft("i-3"), draft("i-4")}
-	events := s.publish(append([]bus.Draft{draft("killer")}, innocent...)...)
+	innocent := []event.Draft{draft("i-1"), draft("i-2"), draft("i-3"), draft("i-4")}
+	events := s.publish(append([]event.Draft{draft("killer")}, innocent...)...)
 	doomed(int32(len(innocent)))
 	for range cfg.MaxCrashes - 1 {
 		doomed(0)
 	}
-	p := s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(cfg, handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		runs.add(e.ID())
 		return alone(&suspects, &most)
 	}), nil)
 	l := s.letter()
 	s.settled("payment")
 
-	if l.EventID != "killer" || l.Reason != bus.ReasonCrashLoop || l.Crashes != cfg.MaxCrashes {
-		t.Errorf("letter is of %s, %s after %d crashes; want the killer, %s after %d", l.EventID, l.Reason, l.Crashes, bus.ReasonCrashLoop, cfg.MaxCrashes)
+	if l.EventID != "killer" || l.Reason != event.ReasonCrashLoop || l.Crashes != cfg.MaxCrashes {
+		t.Errorf("letter is of %s, %s after %d crashes; want the killer, %s after %d", l.EventID, l.Reason, l.Crashes, event.ReasonCrashLoop, cfg.MaxCrashes)
 	}
 	if n := runs.of("killer"); n != cfg.MaxCrashes {
 		t.Errorf("the killer ran %d times, want %d", n, cfg.MaxCrashes)
 	}
 	for _, e := range events[1:] {
-		if m := s.mark("payment", bus.EventKeyOf(e)); m.State != "done" || m.Crashes != 1 || m.Failures != 0 {
+		if m := s.mark("payment", event.EventKeyOf(e)); m.State != "done" || m.Crashes != 1 || m.Failures != 0 {
 			t.Errorf("%s is %s after %d crashes and %d failures, want done after one and none", e.ID(), m.State, m.Crashes, m.Failures)
 		}
 	}
@@ -121,7 +121,7 @@ func TestCrash_costs_a_lease_and_an_error_a_backoff(t *testing.T) {
 		cfg := config()
 		cfg.Lease = 5 * time.Minute
 		var runs tally
-		s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+		s.start(cfg, handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 			if runs.add(e.ID()) == 1 {
 				return consumer.Step{}, errFlaky
 			}
@@ -143,7 +143,7 @@ func (s *system) stall(cfg consumer.Config, emit string) *stalled {
 	s.tb.Helper()
 	w := &stalled{begun: make(chan struct{}), wake: make(chan struct{})}
 	var runs tally
-	w.process = s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	w.process = s.start(cfg, handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		if runs.add("") == 1 {
 			close(w.begun)
 			<-w.wake
@@ -154,8 +154,8 @@ func (s *system) stall(cfg consumer.Config, emit string) *stalled {
 }
 
 // emitting is the step of a worker called by.
-func emitting(e bus.Event, by string) consumer.Step {
-	d := paid.New(bus.PartitionKey(e), orderData{})
+func emitting(e event.Event, by string) consumer.Step {
+	d := paid.New(event.PartitionKey(e), orderData{})
 	d.Subject = by
 	return consumer.Emit(d)
 }
@@ -177,7 +177,7 @@ func TestStalled_worker_neither_overwrites_nor_settles(t *testing.T) {
 	cfg.HandlerTimeout = cfg.Lease
 	var runs tally
 	taken, result := make(chan struct{}), make(chan error)
-	s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	s.start(cfg, handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		if runs.add(e.ID()) > 1 {
 			return emitting(e, "b"), nil
 		}
@@ -194,7 +194,7 @@ func TestStalled_worker_neither_overwrites_nor_settles(t *testing.T) {
 	if info.NumAckPending != 1 {
 		t.Errorf("%d deliveries pending, want the one that b works on", info.NumAckPending)
 	}
-	if m := s.mark("payment", bus.EventKeyOf(e)); m.State != "claimed" {
+	if m := s.mark("payment", event.EventKeyOf(e)); m.State != "claimed" {
 		t.Errorf("mark is %s, want it to be b's claim", m.State)
 	}
 	result <- errFlaky // a's silence must not have cost b its retry
@@ -204,7 +204,7 @@ func TestStalled_worker_neither_overwrites_nor_settles(t *testing.T) {
 	if len(out) != 1 {
 		t.Fatalf("%d events emitted, want 1", len(out))
 	}
-	if m := s.mark("payment", bus.EventKeyOf(e)); m.State != "done" || m.Failures != 1 {
+	if m := s.mark("payment", event.EventKeyOf(e)); m.State != "done" || m.Failures != 1 {
 		t.Errorf("mark is %s after %d failures, want done after b's one", m.State, m.Failures)
 	}
 }
@@ -224,7 +224,7 @@ func TestHungHandlerIsReportedAndLeftToOthers(t *testing.T) {
 	unhealthy(t, a.process)
 
 	order := make(chan string, 16)
-	b := s.start(leaseConfig(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	b := s.start(leaseConfig(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		order <- e.ID()
 		return emitting(e, "b"), nil
 	}), nil)
@@ -239,7 +239,7 @@ func TestHungHandlerIsReportedAndLeftToOthers(t *testing.T) {
 	bustest.Eventually(t, soon, a.Health)
 	for _, e := range s.stored(paid.Type()) {
 		if e.Subject() != "b" {
-			t.Errorf("%s was emitted by %s, want b", bus.Extension(e, bus.ExtCausation), e.Subject())
+			t.Errorf("%s was emitted by %s, want b", event.Extension(e, event.ExtCausation), e.Subject())
 		}
 	}
 }
@@ -251,7 +251,7 @@ func TestSuspectsOfACrashAreManyAndAllGetThrough(t *testing.T) {
 	cfg.Lease, cfg.HandlerTimeout = time.Second, time.Second
 	var running atomic.Int32
 	full := make(chan struct{})
-	p := s.prepare(cfg, handling(func(ctx context.Context, _ bus.Event) (consumer.Step, error) {
+	p := s.prepare(cfg, handling(func(ctx context.Context, _ event.Event) (consumer.Step, error) {
 		if int(running.Add(1)) == cfg.Concurrency {
 			close(full)
 		}
@@ -259,7 +259,7 @@ func TestSuspectsOfACrashAreManyAndAllGetThrough(t *testing.T) {
 		return consumer.Step{}, ctx.Err()
 	}), nil)
 	p.run()
-	drafts := make([]bus.Draft, 20)
+	drafts := make([]event.Draft, 20)
 	for i := range drafts {
 		drafts[i] = draft(fmt.Sprint("o-", i))
 	}

@@ -17,12 +17,14 @@ import (
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // poisoned fails for ever on ids that begin with "bad", while broken.
 func poisoned(runs *tally, broken *atomic.Bool) *consumer.Registry {
 	broken.Store(true)
-	return handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	return handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		runs.add(e.ID())
 		if strings.HasPrefix(e.ID(), "bad") && broken.Load() {
 			return consumer.Step{}, errFlaky
@@ -49,10 +51,10 @@ func TestMissing_dead_letter_stream_loses_nothing(t *testing.T) {
 	if info, err := s.durable("payment"); err != nil || info.NumAckPending != 1 {
 		t.Errorf("%v pending, %v; want the poison", info, err)
 	}
-	bustest.Provision(t, s.bus, bus.TopologyConfig{})
+	bustest.Provision(t, s.bus, topology.Config{})
 	l := s.letter()
 	s.settled("payment")
-	if l.EventID != "bad" || l.Reason != bus.ReasonExhausted || l.Failures != 3 || len(l.Attempts) != 3 {
+	if l.EventID != "bad" || l.Reason != event.ReasonExhausted || l.Failures != 3 || len(l.Attempts) != 3 {
 		t.Errorf("letter is of %s, %s after %d failures; want bad, exhausted after 3", l.EventID, l.Reason, l.Failures)
 	}
 	if n := runs.of("bad"); n != 3 {
@@ -74,8 +76,8 @@ func TestMissing_dead_letter_stream_loses_nothing(t *testing.T) {
 func TestFull_dead_letter_stream_keeps_the_next_one_pending(t *testing.T) {
 	t.Parallel()
 	s := bareSystem(t)
-	bustest.Provision(t, s.bus, bus.TopologyConfig{DLQMaxMsgs: 5})
-	p := s.start(config(), handling(func(context.Context, bus.Event) (consumer.Step, error) {
+	bustest.Provision(t, s.bus, topology.Config{DLQMaxMsgs: 5})
+	p := s.start(config(), handling(func(context.Context, event.Event) (consumer.Step, error) {
 		return consumer.Step{}, consumer.Permanent(errFlaky)
 	}), nil)
 	s.publishN(6)
@@ -98,7 +100,7 @@ func TestError_text_cannot_become_headers(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	text := "l1\r\nNats-Msg-Id: x\r\n\r\nboom é\x1b[2J"
-	s.start(config(), handling(func(context.Context, bus.Event) (consumer.Step, error) {
+	s.start(config(), handling(func(context.Context, event.Event) (consumer.Step, error) {
 		return consumer.Step{}, consumer.Permanent(errors.New(text))
 	}), nil)
 	e := s.publishN(1)[0]
@@ -163,7 +165,7 @@ func TestControl_headers_do_not_act_again(t *testing.T) {
 			t.Errorf("the redrive has the control header %s", name)
 		}
 	}
-	if id := redriven[0].Headers().Get(nats.MsgIdHdr); id == "z" || id == string(bus.EventKeyOf(e)) {
+	if id := redriven[0].Headers().Get(nats.MsgIdHdr); id == "z" || id == string(event.EventKeyOf(e)) {
 		t.Errorf("the redrive has the message id %q of the original", id)
 	}
 }
@@ -172,8 +174,8 @@ func TestReplay_has_fresh_attempts_and_keeps_its_story(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var runs tally
-	got := make(chan bus.Event, 16)
-	s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	got := make(chan event.Event, 16)
+	s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		got <- e
 		if n := runs.add(e.ID()); n < 6 { // all 3 attempts, then two more
 			return consumer.Step{}, fmt.Errorf("failure %d: %w", n, errFlaky)
@@ -181,7 +183,7 @@ func TestReplay_has_fresh_attempts_and_keeps_its_story(t *testing.T) {
 		return consumer.Step{}, nil
 	}), nil)
 	d := draft("o-1")
-	d.Extensions = map[string]string{bus.ExtTraceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+	d.Extensions = map[string]string{event.ExtTraceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 	e := s.publish(d)[0]
 	s.letter()
 	s.replayAll()
@@ -196,7 +198,7 @@ func TestReplay_has_fresh_attempts_and_keeps_its_story(t *testing.T) {
 			t.Errorf("the handler saw\n%s, want\n%s", seen, e)
 		}
 	}
-	m := s.mark("payment", bus.EventKeyOf(e))
+	m := s.mark("payment", event.EventKeyOf(e))
 	if m.State != "done" || m.Replay != 1 || m.Failures != 2 || m.First == nil || m.First.Error != "failure 1: "+errFlaky.Error() {
 		t.Errorf("mark = %+v, want done by replay 1 after 2 failures, with the first failure of all", m)
 	}
@@ -223,7 +225,7 @@ func TestReplayThatFailsAgainIsOneLetterWithItsHistory(t *testing.T) {
 	if l.Origin != first.Origin || !l.FirstFailure.Equal(first.FirstFailure) {
 		t.Errorf("letter is from %+v, first failed %v; want %+v and %v", l.Origin, l.FirstFailure, first.Origin, first.FirstFailure)
 	}
-	if m := s.mark("payment", bus.EventKeyOf(e)); m.State != "parked" || m.Replay != 1 {
+	if m := s.mark("payment", event.EventKeyOf(e)); m.State != "parked" || m.Replay != 1 {
 		t.Errorf("mark is %s by replay %d, want parked by 1", m.State, m.Replay)
 	}
 }
@@ -257,7 +259,7 @@ func TestReplaying_all_ends_although_half_comes_back(t *testing.T) {
 	s := newSystem(t)
 	var broken atomic.Bool
 	broken.Store(true)
-	p := s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		if broken.Load() || strings.HasPrefix(e.ID(), "bad") {
 			return consumer.Step{}, consumer.Permanent(errFlaky)
 		}
@@ -338,9 +340,9 @@ func TestData_is_the_same_to_the_last_bit_everywhere(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	data := `{"amount":9007199254740993,"z":1.0,"a":1}`
-	seen := make(chan bus.Event, 2)
+	seen := make(chan event.Event, 2)
 	var runs tally
-	s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		seen <- e
 		if runs.add(e.ID()) == 1 {
 			return consumer.Step{}, consumer.Permanent(errFlaky)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // action is what becomes of an event whose handler failed.
@@ -32,17 +32,17 @@ func decide(err error, failures int, p RetryPolicy, random float64) verdict {
 	if wish := wishOf(err); wish != nil {
 		switch wish.outcome {
 		case permanent:
-			return verdict{action: park, reason: bus.ReasonPermanent}
+			return verdict{action: park, reason: event.ReasonPermanent}
 		case undecodable:
-			return verdict{action: park, reason: bus.ReasonDecode}
+			return verdict{action: park, reason: event.ReasonDecode}
 		case expired:
-			return verdict{action: park, reason: bus.ReasonExpired}
+			return verdict{action: park, reason: event.ReasonExpired}
 		case retryAfter:
 			atLeast = wish.after
 		}
 	}
 	if failures >= p.MaxAttempts {
-		return verdict{action: park, reason: bus.ReasonExhausted}
+		return verdict{action: park, reason: event.ReasonExhausted}
 	}
 	return verdict{action: retry, delay: max(atLeast, backoff(p, failures-1, random))}
 }
@@ -65,7 +65,7 @@ func backoff(p RetryPolicy, n int, random float64) time.Duration {
 // one. The attempts of k retries thus always last at least (2^(k-1) - 1) times
 // the base delay (below the cap): independent draws would now and then spend
 // them all within a moment of an outage.
-func draw(key bus.EventKey, replay, failures int, p RetryPolicy) float64 {
+func draw(key event.EventKey, replay, failures int, p RetryPolicy) float64 {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", key, replay))
 	u := float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53)
 	if failures == p.MaxAttempts-1 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 var testPolicy = RetryPolicy{MaxAttempts: 4, BaseDelay: 100 * time.Millisecond, MaxDelay: time.Second}
@@ -25,20 +25,20 @@ func TestDecide(t *testing.T) {
 		"first failure is retried":                {plain, 1, verdict{action: retry, delay: 50 * time.Millisecond}},
 		"second failure waits longer":             {plain, 2, verdict{action: retry, delay: 100 * time.Millisecond}},
 		"last failure but one":                    {plain, 3, verdict{action: retry, delay: 200 * time.Millisecond}},
-		"last attempt":                            {plain, 4, verdict{action: park, reason: bus.ReasonExhausted}},
-		"more failures than the maximum":          {plain, 9, verdict{action: park, reason: bus.ReasonExhausted}},
+		"last attempt":                            {plain, 4, verdict{action: park, reason: event.ReasonExhausted}},
+		"more failures than the maximum":          {plain, 9, verdict{action: park, reason: event.ReasonExhausted}},
 		"panic":                                   {&panicError{value: "boom"}, 1, verdict{action: retry, delay: 50 * time.Millisecond}},
 		"timeout":                                 {fmt.Errorf("%w: %w", ErrTimeout, plain), 1, verdict{action: retry, delay: 50 * time.Millisecond}},
-		"permanent":                               {Permanent(plain), 1, verdict{action: park, reason: bus.ReasonPermanent}},
-		"permanent inside another error":          {fmt.Errorf("charge: %w", Permanent(plain)), 1, verdict{action: park, reason: bus.ReasonPermanent}},
-		"permanent at the last attempt":           {Permanent(plain), 4, verdict{action: park, reason: bus.ReasonPermanent}},
-		"undecodable":                             {withOutcome(undecodable, plain, 0), 1, verdict{action: park, reason: bus.ReasonDecode}},
-		"expired":                                 {withOutcome(expired, plain, 0), 1, verdict{action: park, reason: bus.ReasonExpired}},
+		"permanent":                               {Permanent(plain), 1, verdict{action: park, reason: event.ReasonPermanent}},
+		"permanent inside another error":          {fmt.Errorf("charge: %w", Permanent(plain)), 1, verdict{action: park, reason: event.ReasonPermanent}},
+		"permanent at the last attempt":           {Permanent(plain), 4, verdict{action: park, reason: event.ReasonPermanent}},
+		"undecodable":                             {withOutcome(undecodable, plain, 0), 1, verdict{action: park, reason: event.ReasonDecode}},
+		"expired":                                 {withOutcome(expired, plain, 0), 1, verdict{action: park, reason: event.ReasonExpired}},
 		"retry after":                             {RetryAfter(plain, time.Minute), 1, verdict{action: retry, delay: time.Minute}},
 		"retry after less than the backoff":       {RetryAfter(plain, time.Millisecond), 3, verdict{action: retry, delay: 200 * time.Millisecond}},
 		"retry after a negative time":             {RetryAfter(plain, -time.Minute), 1, verdict{action: retry, delay: 50 * time.Millisecond}},
-		"retry after spends attempts":             {RetryAfter(plain, time.Minute), 4, verdict{action: park, reason: bus.ReasonExhausted}},
-		"the outer of two wishes counts":          {Permanent(RetryAfter(plain, time.Minute)), 1, verdict{action: park, reason: bus.ReasonPermanent}},
+		"retry after spends attempts":             {RetryAfter(plain, time.Minute), 4, verdict{action: park, reason: event.ReasonExhausted}},
+		"the outer of two wishes counts":          {Permanent(RetryAfter(plain, time.Minute)), 1, verdict{action: park, reason: event.ReasonPermanent}},
 		"the outer of two wishes counts, swapped": {RetryAfter(Permanent(plain), time.Minute), 1, verdict{action: retry, delay: time.Minute}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestDrawsLastLongEnough(t *testing.T) {
 	const events = 2000
 	var buckets [5][10]int // by retry, by tenth of the interval
 	for i := range events {
-		key := bus.KeyOf("/test", strconv.Itoa(i))
+		key := event.NewEventKey("/test", strconv.Itoa(i))
 		var lasted time.Duration
 		for failures := 1; failures < p.MaxAttempts; failures++ {
 			u := draw(key, 0, failures, p)

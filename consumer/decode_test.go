@@ -8,11 +8,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dedup/deduptest"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // wire is a message as a foreign producer writes it.
@@ -50,7 +51,7 @@ func envelopeWith(from, to string) wire { return structured(strings.Replace(enve
 type foreign struct {
 	message wire
 	refused string // what the letter says; "" when the event is handled
-	check   func(t *testing.T, e bus.Event)
+	check   func(t *testing.T, e event.Event)
 }
 
 func TestPercent_encoding_is_decoded_once_or_refused(t *testing.T) {
@@ -163,8 +164,8 @@ func inject(t *testing.T, messages map[string]foreign) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSystem(t)
-			seen := make(chan bus.Event, 16)
-			p := s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+			seen := make(chan event.Event, 16)
+			p := s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 				seen <- e
 				return consumer.Step{}, nil
 			}), nil)
@@ -188,7 +189,7 @@ func inject(t *testing.T, messages map[string]foreign) {
 				return
 			}
 			l := s.letter()
-			if l.Reason != bus.ReasonDecode || l.Class == "" || !strings.Contains(l.Error, tt.refused) {
+			if l.Reason != event.ReasonDecode || l.Class == "" || !strings.Contains(l.Error, tt.refused) {
 				t.Errorf("letter says %s, class %s: %s; want a decode error about %s", l.Reason, l.Class, l.Error, tt.refused)
 			}
 			if string(l.Data) != tt.message.body {
@@ -201,8 +202,8 @@ func inject(t *testing.T, messages map[string]foreign) {
 	}
 }
 
-func wantSubject(want string) func(*testing.T, bus.Event) {
-	return func(t *testing.T, e bus.Event) {
+func wantSubject(want string) func(*testing.T, event.Event) {
+	return func(t *testing.T, e event.Event) {
 		t.Helper()
 		if e.Subject() != want {
 			t.Errorf("subject is %q, want %q", e.Subject(), want)
@@ -210,8 +211,8 @@ func wantSubject(want string) func(*testing.T, bus.Event) {
 	}
 }
 
-func wantTime(want string) func(*testing.T, bus.Event) {
-	return func(t *testing.T, e bus.Event) {
+func wantTime(want string) func(*testing.T, event.Event) {
+	return func(t *testing.T, e event.Event) {
 		t.Helper()
 		at, err := time.Parse(time.RFC3339Nano, want)
 		if err != nil {
@@ -229,8 +230,8 @@ func TestTime_keeps_offset_and_nanoseconds_through_a_replay(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var runs tally
-	seen := make(chan bus.Event, 16)
-	s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	seen := make(chan event.Event, 16)
+	s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		seen <- e
 		if runs.add(e.ID()) == 1 {
 			return consumer.Step{}, consumer.Permanent(errFlaky)
@@ -265,7 +266,7 @@ func TestMessage_without_id_is_one_letter_however_often_it_comes(t *testing.T) {
 	bustest.Eventually(t, soon, func() bool { return p.Stats().Released == 3 })
 	l := s.letter()
 	s.settled("payment")
-	key := bus.KeyOfMessage(s.bus.Names().EventsStream(), sequence, l.Origin.Time)
+	key := event.EventKeyAt(s.bus.Names().EventsStream(), sequence, l.Origin.Time)
 	if l.EventKey != key || l.EventID != "" || l.Origin.Sequence != sequence {
 		t.Errorf("letter is of key %s, id %q, message %d; want %s, none, %d", l.EventKey, l.EventID, l.Origin.Sequence, key, sequence)
 	}
@@ -286,7 +287,7 @@ func TestUndecodableMessageOfAStreamMadeAnew(t *testing.T) {
 	if err := s.bus.JetStream().DeleteStream(t.Context(), s.bus.Names().EventsStream()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.bus.Provision(t.Context(), s.bus.Topology(bus.TopologyConfig{})); err != nil {
+	if _, err := topology.Provision(t.Context(), s.bus, topology.New(s.bus.Names(), topology.Config{})); err != nil {
 		t.Fatal(err)
 	}
 	if again := s.inject(nil, "not an event either"); again != sequence {

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 )
 
 // With the stream ledger the effect of an event is what its step emits: without
@@ -18,16 +18,16 @@ func onStreamLedgers(t *testing.T, test func(s *system, paying *consumer.Registr
 			t.Parallel()
 			s := newSystem(t)
 			s.kind = k
-			test(s, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) { return pay(e), nil }))
+			test(s, handling(func(_ context.Context, e event.Event) (consumer.Step, error) { return pay(e), nil }))
 		})
 	}
 }
 
-func (s *system) wantEffects(events []bus.Event) {
+func (s *system) wantEffects(events []event.Event) {
 	s.tb.Helper()
 	caused := map[string]int{}
 	for _, e := range s.stored(pay(events[0]).Events[0].Type) {
-		caused[bus.Extension(e, bus.ExtCausation)]++
+		caused[event.Extension(e, event.ExtCausation)]++
 	}
 	for _, e := range events {
 		if caused[e.ID()] != 1 {

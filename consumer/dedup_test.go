@@ -11,6 +11,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 )
 
 func TestCopies_beyond_the_duplicate_window_take_effect_once(t *testing.T) {
@@ -28,7 +29,7 @@ func TestCopies_beyond_the_duplicate_window_take_effect_once(t *testing.T) {
 		s.again(e)
 	}
 	s.settled("payment")
-	effects.wantOnce(t, []bus.Event{e})
+	effects.wantOnce(t, []event.Event{e})
 	if st := p.Stats(); st.Handled != 1 || st.Duplicate != 3 {
 		t.Errorf("stats = %+v, want 1 handled and 3 duplicates", st)
 	}
@@ -38,7 +39,7 @@ func TestDoubled_events_on_two_processes_take_effect_once(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var effects tally
-	slow := handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
+	slow := handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
 		effects.add(e.ID())
 		select {
 		case <-ctx.Done():
@@ -50,7 +51,7 @@ func TestDoubled_events_on_two_processes_take_effect_once(t *testing.T) {
 	cfg.InFlight = cfg.Concurrency // so that both get some
 	s.start(cfg, slow, nil)
 	s.start(cfg, slow, nil)
-	var events []bus.Event
+	var events []event.Event
 	for i := range 50 {
 		e, err := s.bus.Seal(draft(fmt.Sprint("o-", i)))
 		if err != nil {
@@ -74,7 +75,7 @@ func TestLosing_copy_is_the_retry_of_a_failed_winner(t *testing.T) {
 	cfg.Lease, cfg.HandlerTimeout = 5*time.Second, 5*time.Second
 	var runs tally
 	verdict := make(chan error)
-	r := handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	r := handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		if runs.add(e.ID()) == 1 {
 			return consumer.Step{}, <-verdict
 		}
@@ -100,7 +101,7 @@ func TestLosing_copy_is_the_retry_of_a_failed_winner(t *testing.T) {
 	if n := runs.of("o-1"); n != 2 {
 		t.Errorf("the handler ran %d times, want 2", n)
 	}
-	if m := s.mark("payment", bus.EventKeyOf(e)); m.State != "done" || m.Failures != 1 {
+	if m := s.mark("payment", event.EventKeyOf(e)); m.State != "done" || m.Failures != 1 {
 		t.Errorf("mark is %s after %d failures, want done after 1", m.State, m.Failures)
 	}
 }
@@ -109,13 +110,13 @@ func TestIdentity_is_source_and_id(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var effects tally
-	p := s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		effects.add(e.Source() + " " + e.ID())
 		return consumer.Step{}, nil
 	}), nil)
 	pairs := [][2]string{{"/shop-a", "1"}, {"/shop-b", "1"}, {"/a", "b/c"}, {"/a/b", "c"}}
 	for _, pair := range pairs {
-		e, err := placed.New("o-1", orderData{}).Seal(bus.Identity{Source: pair[0], ID: pair[1], Time: time.Now()})
+		e, err := placed.New("o-1", orderData{}).Seal(event.Identity{Source: pair[0], ID: pair[1], Time: time.Now()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,13 +177,13 @@ func TestManyEventsOfManyKeysKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var failed tally
-	last := make(map[bus.Key]int64)
+	last := make(map[event.Key]int64)
 	lock := make(chan struct{}, 1)
 	r := consumer.NewRegistry()
-	consumer.Handle(r, placed, func(_ context.Context, e bus.Event, o orderData) (consumer.Step, error) {
+	consumer.Handle(r, placed, func(_ context.Context, e event.Event, o orderData) (consumer.Step, error) {
 		lock <- struct{}{}
 		defer func() { <-lock }()
-		key := bus.PartitionKey(e)
+		key := event.PartitionKey(e)
 		if o.Amount < last[key] {
 			t.Errorf("%s: %d runs after %d", key, o.Amount, last[key])
 		}
@@ -199,7 +200,7 @@ func TestManyEventsOfManyKeysKeepTheirOrder(t *testing.T) {
 	var pending []*bus.Pending
 	for i := range each {
 		for k := range keys {
-			e, err := s.bus.Seal(placed.New(bus.Key(fmt.Sprint("k-", k)), orderData{Amount: int64(i + 1)}))
+			e, err := s.bus.Seal(placed.New(event.Key(fmt.Sprint("k-", k)), orderData{Amount: int64(i + 1)}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -245,5 +246,5 @@ func TestMessageIDOfAForeignProducerDoesNotMatter(t *testing.T) {
 		}
 	}
 	s.settled("payment")
-	effects.wantOnce(t, []bus.Event{e})
+	effects.wantOnce(t, []event.Event{e})
 }

@@ -6,9 +6,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 )
 
 // deferral is the message that brings d back after a delay too long to keep
@@ -42,7 +42,7 @@ func (c *Consumer) deferral(ctx context.Context, d *delivery, delay time.Duratio
 // postpone records a failed attempt together with the message that brings the
 // event back, and settles this one. It holds its key no longer. If this
 // delivery comes again nevertheless, it is the retry, too early.
-func (c *Consumer) postpone(ctx context.Context, d *delivery, claim *dedup.Claim, failure *bus.Attempt, later *nats.Msg, delay time.Duration) fate {
+func (c *Consumer) postpone(ctx context.Context, d *delivery, claim *dedup.Claim, failure *event.Attempt, later *nats.Msg, delay time.Duration) fate {
 	err := c.ledger.Release(ctx, claim, failure, later)
 	switch f, over := c.outrun(d, err); {
 	case over:

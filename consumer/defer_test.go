@@ -17,6 +17,8 @@ import (
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // deferring puts retries of more than a second off.
@@ -38,7 +40,7 @@ func TestLong_retries_leave_room_for_the_healthy(t *testing.T) {
 	cfg := config()
 	cfg.MaxAckPending = 10
 	var healthy tally
-	p := s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(cfg, handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		if strings.HasPrefix(e.ID(), "bad") {
 			return consumer.Step{}, consumer.RetryAfter(errFlaky, time.Minute)
 		}
@@ -61,7 +63,7 @@ func TestLong_retries_leave_room_for_the_healthy(t *testing.T) {
 	if err := p.Health(); err != nil {
 		t.Errorf("unhealthy: %v", err)
 	}
-	if m := s.mark("payment", bus.KeyOf(s.bus.Source(), "bad-0")); m.State != "waiting" || m.Failures != 1 {
+	if m := s.mark("payment", event.NewEventKey(s.bus.Source(), "bad-0")); m.State != "waiting" || m.Failures != 1 {
 		t.Errorf("%s after %d failures, want waiting after 1", m.State, m.Failures)
 	}
 }
@@ -74,7 +76,7 @@ func TestDeferredRetryOfARemovedConsumer(t *testing.T) {
 	cfg := deferring()
 	runs, cured := new(tally), new(atomic.Bool)
 	registry := func() *consumer.Registry {
-		return handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+		return handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 			runs.add(e.ID())
 			if cured.Load() {
 				return consumer.Step{}, nil
@@ -107,7 +109,7 @@ func TestDeferredRetryOfARemovedConsumer(t *testing.T) {
 	})
 	cured.Store(true)
 	s.start(cfg, registry(), nil)
-	bustest.Eventually(t, soon, func() bool { return s.mark("payment", bus.KeyOf(s.bus.Source(), "bad")).State == "done" })
+	bustest.Eventually(t, soon, func() bool { return s.mark("payment", event.NewEventKey(s.bus.Source(), "bad")).State == "done" })
 	if w := waiting(); len(w) != 0 {
 		t.Errorf("when it was handled: %+v", w)
 	}
@@ -138,7 +140,7 @@ func TestDeferredRetryKeepsTheMessage(t *testing.T) {
 			var runs tally
 			cfg := deferring()
 			cfg.Retry.MaxAttempts = 4
-			s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+			s.start(cfg, handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 				if n := runs.add(e.ID()); n == 2 {
 					return consumer.Step{}, errFlaky // at once
 				}
@@ -147,7 +149,7 @@ func TestDeferredRetryKeepsTheMessage(t *testing.T) {
 			sequence := s.inject(tt.header, tt.data)
 			l := s.letter()
 			s.settled("payment")
-			if n := runs.of("e1"); n != 4 || l.Failures != 4 || len(l.Attempts) != 4 || l.Reason != bus.ReasonExhausted {
+			if n := runs.of("e1"); n != 4 || l.Failures != 4 || len(l.Attempts) != 4 || l.Reason != event.ReasonExhausted {
 				t.Errorf("%d runs, letter says %s after %d failures, tells %d", n, l.Reason, l.Failures, len(l.Attempts))
 			}
 			if !l.FirstFailure.Equal(l.Attempts[0].At) || l.FirstError != errFlaky.Error() {
@@ -157,7 +159,7 @@ func TestDeferredRetryKeepsTheMessage(t *testing.T) {
 				l.Origin.Stream != s.bus.Names().EventsStream() || l.Origin.Sequence != sequence {
 				t.Errorf("origin %+v, want %s at %d", l.Origin, want, sequence)
 			}
-			if l.EventKey != bus.KeyOf("/shop", "e1") {
+			if l.EventKey != event.NewEventKey("/shop", "e1") {
 				t.Errorf("event key %s", l.EventKey)
 			}
 			redrives := s.messages(s.bus.Names().EventsStream(), s.bus.Names().RedriveFilter("payment"))
@@ -190,9 +192,9 @@ func TestDeferredRetryKeepsTheMessage(t *testing.T) {
 func TestDeferredRetryIsPickedUpAfterARestart(t *testing.T) {
 	t.Parallel()
 	server := bustest.StartServer(t, bustest.ServerConfig{})
-	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: server.URL(), Names: bus.Names{Prefix: bustest.Prefix()}}), bus.TopologyConfig{})
+	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: server.URL(), Names: event.Names{Prefix: bustest.Prefix()}}), topology.Config{})
 	s := &system{tb: t, bus: b, url: server.URL()}
-	p := s.prepare(deferring(), handling(func(context.Context, bus.Event) (consumer.Step, error) {
+	p := s.prepare(deferring(), handling(func(context.Context, event.Event) (consumer.Step, error) {
 		return consumer.Step{}, consumer.RetryAfter(errFlaky, 2*time.Second)
 	}), nil)
 	p.run()
@@ -208,8 +210,8 @@ func TestDeferredRetryIsPickedUpAfterARestart(t *testing.T) {
 	p = s.prepare(deferring(), counting(&effects), nil)
 	p.run()
 	bustest.Eventually(t, soon, func() bool { return p.Stats().Handled == 1 })
-	effects.wantOnce(t, []bus.Event{e})
-	if m := s.mark("payment", bus.EventKeyOf(e)); m.State != "done" || m.Failures != 1 {
+	effects.wantOnce(t, []event.Event{e})
+	if m := s.mark("payment", event.EventKeyOf(e)); m.State != "done" || m.Failures != 1 {
 		t.Errorf("%s after %d failures, want done after 1", m.State, m.Failures)
 	}
 	if err := p.stop(); err != nil {
@@ -223,7 +225,7 @@ func TestDeferredRetryOfAReplay(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var runs tally
-	p := s.start(deferring(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(deferring(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		switch runs.add(e.ID()) {
 		case 1:
 			return consumer.Step{}, consumer.Permanent(errors.New("wrong"))
@@ -255,7 +257,7 @@ func TestDeferredRetryWhoseOriginalComesAgain(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var runs tally
-	p := s.start(deferring(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(deferring(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		if runs.add(e.ID()) == 1 {
 			return consumer.Step{}, consumer.RetryAfter(errFlaky, 1500*time.Millisecond)
 		}
@@ -275,7 +277,7 @@ func TestDeferredEventDoesNotHoldItsKey(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var runs tally
-	p := s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		runs.add(e.ID())
 		if e.ID() == "first" {
 			return consumer.Step{}, consumer.RetryAfter(errFlaky, time.Hour)
@@ -298,13 +300,13 @@ func TestDeferredEventDoesNotHoldItsKey(t *testing.T) {
 func TestLongRetryStaysWhereNoTimersAre(t *testing.T) {
 	t.Parallel()
 	s := bareSystem(t)
-	old := s.bus.Topology(bus.TopologyConfig{})
+	old := topology.New(s.bus.Names(), topology.Config{})
 	old.Streams[0].AllowMsgSchedules = false
-	if _, err := s.bus.Provision(t.Context(), old); err != nil {
+	if _, err := topology.Provision(t.Context(), s.bus, old); err != nil {
 		t.Fatal(err)
 	}
 	var runs tally
-	p := s.start(deferring(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(deferring(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		if runs.add(e.ID()) == 1 {
 			return consumer.Step{}, consumer.RetryAfter(errFlaky, 1100*time.Millisecond)
 		}
@@ -323,7 +325,7 @@ func TestDeferralThatCannotBeStored(t *testing.T) {
 	s := newSystem(t)
 	var runs, faults tally
 	wrap := func(_ *process, l dedup.Ledger) dedup.Ledger { return &unreleasing{Ledger: l, faults: &faults} }
-	p := s.start(deferring(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(deferring(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		if runs.add(e.ID()) == 1 {
 			return consumer.Step{}, consumer.RetryAfter(errFlaky, 1100*time.Millisecond)
 		}
@@ -332,7 +334,7 @@ func TestDeferralThatCannotBeStored(t *testing.T) {
 	e := s.publishN(1)[0]
 	bustest.Eventually(t, soon, func() bool { return p.Stats().Handled == 1 })
 	s.settled("payment")
-	if faults.of("release") != 1 || s.mark("payment", bus.EventKeyOf(e)).State != "done" {
+	if faults.of("release") != 1 || s.mark("payment", event.EventKeyOf(e)).State != "done" {
 		t.Error("not released, or not done")
 	}
 }
@@ -343,7 +345,7 @@ type unreleasing struct {
 	faults *tally
 }
 
-func (u *unreleasing) Release(ctx context.Context, c *dedup.Claim, failure *bus.Attempt, later *nats.Msg) error {
+func (u *unreleasing) Release(ctx context.Context, c *dedup.Claim, failure *event.Attempt, later *nats.Msg) error {
 	if later != nil && u.faults.add("release") == 1 {
 		return bus.ErrUnavailable
 	}
@@ -360,7 +362,7 @@ func TestDeferredRetryKnowsItsPast(t *testing.T) {
 			s := newSystem(t)
 			s.kind = kind
 			var runs tally
-			p := s.start(deferring(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+			p := s.start(deferring(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 				runs.add(e.ID())
 				return consumer.Step{}, consumer.RetryAfter(errFlaky, 1100*time.Millisecond)
 			}), nil)

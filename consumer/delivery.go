@@ -14,6 +14,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 )
 
 // delivery is one message as the server handed it to this process, until it is
@@ -32,7 +33,7 @@ type delivery struct {
 	// or the one that a redrive brings back.
 	redelivered bool
 	delivered   int // how often this message was, this time included
-	key         bus.EventKey
+	key         event.EventKey
 	eventType   string // "" if it cannot be decoded
 
 	mu sync.Mutex
@@ -102,7 +103,7 @@ func laneOf(d *delivery, own bool) string {
 	if own {
 		return d.msg.Subject[strings.LastIndexByte(d.msg.Subject, '.')+1:]
 	}
-	for _, name := range []string{"ce-" + bus.ExtKey, "ce-" + bus.ExtCorrelation} {
+	for _, name := range []string{"ce-" + event.ExtKey, "ce-" + event.ExtCorrelation} {
 		if v := d.msg.Header[name]; len(v) > 0 {
 			return d.stream + " " + v[0]
 		}

@@ -14,11 +14,13 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // grants are what the consumer "payment" needs with the KV ledger, by subject of
 // publish; its inbox is the one of subscribe. docs/contract.md lists them.
-func grants(n bus.Names) []string {
+func grants(n event.Names) []string {
 	events, marks := n.EventsStream(), "KV_"+n.Bucket("dedup")
 	return []string{
 		"$JS.API.INFO",
@@ -61,11 +63,11 @@ type deprived struct {
 
 func newDeprived(t *testing.T) *deprived {
 	t.Helper()
-	names := bus.Names{Prefix: bustest.Prefix()}
+	names := event.Names{Prefix: bustest.Prefix()}
 	d := &deprived{grants: grants(names)}
 	d.server = bustest.StartServer(t, bustest.ServerConfig{Tune: permit(d.grants, paymentInbox+".>")})
 	b := bustest.Connect(t, bus.Config{URL: d.server.URL(), User: "admin", Password: "admin", Names: names})
-	bustest.Provision(t, b, bus.TopologyConfig{})
+	bustest.Provision(t, b, topology.Config{})
 	d.system = &system{tb: t, bus: b}
 	return d
 }
@@ -131,7 +133,7 @@ func told(t *testing.T, c *consumer.Consumer, ended <-chan error, subject, grant
 func TestAnInboxIsNamedWhenItIsNotGranted(t *testing.T) {
 	t.Parallel()
 	d := newDeprived(t)
-	succeeds := handling(func(context.Context, bus.Event) (consumer.Step, error) { return consumer.Step{}, nil })
+	succeeds := handling(func(context.Context, event.Event) (consumer.Step, error) { return consumer.Step{}, nil })
 	d.server.Reload(t, permit(d.grants))
 	c, ended := d.start(t, succeeds)
 	if !told(t, c, ended, paymentInbox+".", "grant this user subscribe") {
@@ -157,21 +159,21 @@ func TestAnInboxIsNamedWhenItIsNotGranted(t *testing.T) {
 // other.
 func TestEachGrantIsNamedWhenItIsMissing(t *testing.T) {
 	t.Parallel()
-	for i, name := range grants(bus.Names{Prefix: "x"}) {
+	for i, name := range grants(event.Names{Prefix: "x"}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := newDeprived(t)
 			missing := d.grants[i]
 			d.server.Reload(t, permit(slices.Concat(d.grants[:i], d.grants[i+1:]), paymentInbox+".>"))
 			runs := new(tally)
-			c, ended := d.start(t, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+			c, ended := d.start(t, handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 				if e.ID() == "bad" {
 					return consumer.Step{}, consumer.Permanent(errFlaky)
 				}
 				if runs.add(e.ID()) == 1 { // so that the ledger is asked as well
 					return consumer.Step{}, errFlaky
 				}
-				return consumer.Emit(paid.New(bus.Key(e.ID()), orderData{})), nil
+				return consumer.Emit(paid.New(event.Key(e.ID()), orderData{})), nil
 			}))
 			d.publish(draft("good"), draft("bad"))
 			if strings.HasSuffix(missing, "API.INFO") || strings.HasSuffix(missing, "STREAM.NAMES") {
@@ -181,7 +183,7 @@ func TestEachGrantIsNamedWhenItIsMissing(t *testing.T) {
 			fell := told(t, c, ended, missing, "grant this user publish")
 			d.server.Reload(t, permit(d.grants, paymentInbox+".>"))
 			if fell { // a supervisor starts it again
-				c, _ = d.start(t, handling(func(context.Context, bus.Event) (consumer.Step, error) { return consumer.Step{}, nil }))
+				c, _ = d.start(t, handling(func(context.Context, event.Event) (consumer.Step, error) { return consumer.Step{}, nil }))
 			}
 			d.settled("payment")
 			bustest.Eventually(t, soon, c.Health)

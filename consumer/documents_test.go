@@ -19,8 +19,10 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/wiretap"
 	"github.com/farandole/farandole/state"
+	"github.com/farandole/farandole/topology"
 )
 
 // count is the document of these tests.
@@ -37,7 +39,7 @@ type counter struct {
 
 // counter runs a consumer whose handler reads the document, on a connection of
 // its own that tap may come between.
-func (s *system) counter(tap *wiretap.Tap, f func(c *counter, e bus.Event, d state.Document[count]) (consumer.Step, error)) *counter {
+func (s *system) counter(tap *wiretap.Tap, f func(c *counter, e event.Event, d state.Document[count]) (consumer.Step, error)) *counter {
 	s.tb.Helper()
 	s.kind = claimlessKind
 	if tap != nil {
@@ -46,7 +48,7 @@ func (s *system) counter(tap *wiretap.Tap, f func(c *counter, e bus.Event, d sta
 		defer func() { s.server = whole }()
 	}
 	c := &counter{}
-	registry := handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
+	registry := handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
 		c.runs.add(e.ID())
 		d, err := c.store.Get(ctx, "count")
 		if err != nil {
@@ -67,7 +69,7 @@ func (s *system) counter(tap *wiretap.Tap, f func(c *counter, e bus.Event, d sta
 }
 
 // increment counts, or deletes the document for an event whose id says so.
-func increment(_ *counter, e bus.Event, d state.Document[count]) (consumer.Step, error) {
+func increment(_ *counter, e event.Event, d state.Document[count]) (consumer.Step, error) {
 	if strings.HasPrefix(e.ID(), "delete") {
 		return consumer.Step{State: []state.Change{d.Delete()}}, nil
 	}
@@ -130,7 +132,7 @@ func TestDocument_in_a_stream_made_anew(t *testing.T) {
 	if err := s.bus.JetStream().DeleteStream(t.Context(), s.bus.Names().EventsStream()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.bus.Provision(t.Context(), s.bus.Topology(bus.TopologyConfig{})); err != nil {
+	if _, err := topology.Provision(t.Context(), s.bus, topology.New(s.bus.Names(), topology.Config{})); err != nil {
 		t.Fatal(err)
 	}
 	c.handles(5, "again")
@@ -143,8 +145,8 @@ func TestDocument_of_a_lost_tail(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "store")
 	server := bustest.StartServer(t, bustest.ServerConfig{StoreDir: dir})
-	b := bustest.Connect(t, bus.Config{URL: server.URL(), Names: bus.Names{Prefix: bustest.Prefix()}})
-	bustest.Provision(t, b, bus.TopologyConfig{})
+	b := bustest.Connect(t, bus.Config{URL: server.URL(), Names: event.Names{Prefix: bustest.Prefix()}})
+	bustest.Provision(t, b, topology.Config{})
 	s := &system{tb: t, bus: b, url: server.URL()}
 	c := s.counter(nil, increment)
 	c.handles(2, "a", "b")
@@ -181,7 +183,7 @@ func TestDocument_that_never_rests(t *testing.T) {
 		t.Fatal(err)
 	}
 	var n atomic.Int64
-	c := s.counter(nil, func(_ *counter, _ bus.Event, d state.Document[count]) (consumer.Step, error) {
+	c := s.counter(nil, func(_ *counter, _ event.Event, d state.Document[count]) (consumer.Step, error) {
 		// Somebody else is always faster.
 		subject := s.bus.Names().StateSubject("payment", "count")
 		seen, err := other.Document(t.Context(), subject)
@@ -189,7 +191,7 @@ func TestDocument_that_never_rests(t *testing.T) {
 			return consumer.Step{}, err
 		}
 		claim, err := other.Claim(t.Context(), dedup.Request{
-			Consumer: "other", Key: bus.KeyOf("/other", fmt.Sprint(n.Add(1))), Lease: time.Minute,
+			Consumer: "other", Key: event.NewEventKey("/other", fmt.Sprint(n.Add(1))), Lease: time.Minute,
 		})
 		if err == nil {
 			put := dedup.PutDocument(subject, []byte(`{"n":1}`), seen.Version)
@@ -203,7 +205,7 @@ func TestDocument_that_never_rests(t *testing.T) {
 		return errors.Is(err, consumer.ErrUnhealthy) && errors.Is(err, dedup.ErrStale)
 	})
 	letter := s.letter()
-	if letter.Reason != bus.ReasonExhausted || !strings.Contains(fmt.Sprint(letter.Attempts), "state has changed") {
+	if letter.Reason != event.ReasonExhausted || !strings.Contains(fmt.Sprint(letter.Attempts), "state has changed") {
 		t.Errorf("parked as %s with %+v, want attempts that name the state", letter.Reason, letter.Attempts)
 	}
 	bustest.Eventually(t, soon, c.Health)
@@ -256,7 +258,7 @@ func TestVerdict_on_what_is_not_committed(t *testing.T) {
 			lost := wiretap.Nth(1, wiretap.Drop, func(f []byte) bool { return bytes.Contains(f, []byte("Nats-Batch-Commit: 1")) })
 			seen := make(chan struct{})
 			var judged atomic.Int64
-			c := s.counter(wiretap.New(bustest.Server(t), lost, nil), func(c *counter, e bus.Event, d state.Document[count]) (consumer.Step, error) {
+			c := s.counter(wiretap.New(bustest.Server(t), lost, nil), func(c *counter, e event.Event, d state.Document[count]) (consumer.Step, error) {
 				switch {
 				case e.ID() == "first" && c.runs.of("first") == 1: // its batch stays without an answer
 					defer close(seen)
@@ -299,7 +301,7 @@ func TestVerdict_on_what_is_old(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSystem(t)
-			c := s.counter(nil, func(c *counter, _ bus.Event, d state.Document[count]) (consumer.Step, error) {
+			c := s.counter(nil, func(c *counter, _ event.Event, d state.Document[count]) (consumer.Step, error) {
 				if d.Exists {
 					return consumer.Step{State: []state.Change{d.Put(count{d.Value.N + 1})}}, nil
 				}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/state"
 )
 
@@ -58,7 +59,7 @@ type doubts struct {
 
 	mu      sync.Mutex
 	through map[string]int // how often something got through, by what it needed
-	by      map[bus.EventKey]*doubt
+	by      map[event.EventKey]*doubt
 }
 
 // doubt is about one event.
@@ -71,7 +72,7 @@ type doubt struct {
 
 // needsOf is what an event needs: the ledger; its handler; and streams, by the
 // roots of the subjects to which its step goes, as in "order.placed.v1 timer".
-func needsOf(n bus.Names, eventType string, out []*nats.Msg) []string {
+func needsOf(n event.Names, eventType string, out []*nats.Msg) []string {
 	needs := []string{""}
 	if eventType != "" {
 		needs = append(needs, eventType)
@@ -87,11 +88,11 @@ func needsOf(n bus.Names, eventType string, out []*nats.Msg) []string {
 
 // fail notes that an event has met an outage. It returns how often it did so
 // while others got through, and whether they have since its last failure.
-func (x *doubts) fail(key bus.EventKey, needs []string, now time.Time) (alone int, others bool) {
+func (x *doubts) fail(key event.EventKey, needs []string, now time.Time) (alone int, others bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.by == nil {
-		x.by, x.through = map[bus.EventKey]*doubt{}, map[string]int{}
+		x.by, x.through = map[event.EventKey]*doubt{}, map[string]int{}
 	}
 	seen := make([]int, len(needs))
 	for i, need := range needs {
@@ -118,7 +119,7 @@ func (x *doubts) fail(key bus.EventKey, needs []string, now time.Time) (alone in
 }
 
 // pass notes that an event got through.
-func (x *doubts) pass(key bus.EventKey, needs func() []string) {
+func (x *doubts) pass(key event.EventKey, needs func() []string) {
 	if !x.any.Load() {
 		return
 	}
@@ -131,7 +132,7 @@ func (x *doubts) pass(key bus.EventKey, needs func() []string) {
 }
 
 // forget ends the doubt about an event, which has come to its end.
-func (x *doubts) forget(key bus.EventKey) {
+func (x *doubts) forget(key event.EventKey) {
 	if !x.any.Load() {
 		return
 	}
@@ -152,7 +153,7 @@ func (x *doubts) sweep(now time.Time) {
 }
 
 // drop ends the doubt about an event. The caller holds x.mu.
-func (x *doubts) drop(key bus.EventKey) {
+func (x *doubts) drop(key event.EventKey) {
 	delete(x.by, key)
 	if len(x.by) == 0 {
 		clear(x.through)

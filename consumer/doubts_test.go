@@ -10,11 +10,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 func TestNeedsOf(t *testing.T) {
 	t.Parallel()
-	n := bus.Names{Prefix: "shop"}
+	n := event.Names{Prefix: "shop"}
 	out := []*nats.Msg{
 		{Subject: n.EventSubject("payment.captured.v1", "a")},
 		{Subject: n.EventSubject("payment.declined.v1", "a")},

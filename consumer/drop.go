@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Drop takes subjects out of a consumer's durable: the one way to narrow it. The
@@ -19,11 +20,11 @@ import (
 // handle them: it would add them again, from there on.
 type Drop struct {
 	// Consumer is whose durable. Required.
-	Consumer bus.Consumer
+	Consumer event.Consumer
 	// Stream is where the durable is. Defaults to the system's event stream.
 	Stream string
 	// Types are the event types to drop, on the system's event stream.
-	Types []bus.Type
+	Types []event.Type
 	// Subjects are filters to drop as they are, on another stream.
 	Subjects []string
 }
@@ -37,7 +38,7 @@ type Dropping struct {
 }
 
 // Plan says what Apply would drop, and changes nothing. Errors match
-// [ErrConfig], [bus.ErrInvalidConsumer] or [bus.ErrInvalidType], [ErrNoDurable],
+// [ErrConfig], [event.ErrInvalidConsumer] or [event.ErrInvalidType], [ErrNoDurable],
 // [bus.ErrDenied] or [bus.ErrUnavailable].
 func (d Drop) Plan(ctx context.Context, b *bus.Bus) ([]Dropping, error) {
 	n, err := d.open(ctx, b)

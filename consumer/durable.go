@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // memory is a ledger that knows for how long it remembers events, and for ever
@@ -20,8 +21,8 @@ import (
 type memory interface {
 	Retention() time.Duration
 	Now(ctx context.Context) (time.Time, error)
-	Subjects(ctx context.Context, c bus.Consumer) (subjects []string, ok bool, err error)
-	Remember(ctx context.Context, c bus.Consumer, subjects []string) error
+	Subjects(ctx context.Context, c event.Consumer) (subjects []string, ok bool, err error)
+	Remember(ctx context.Context, c event.Consumer, subjects []string) error
 }
 
 // bind brings the durable to what this process needs. All replicas share it,

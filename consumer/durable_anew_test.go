@@ -14,6 +14,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // lines is a log that tests read.
@@ -65,7 +66,7 @@ func TestDurableMadeAnewStartsWhereTheLedgersMemoryDoes(t *testing.T) {
 				t.Errorf("told at start: %q, want what the stream keeps and what the ledger remembers", told)
 			}
 			bustest.Eventually(t, soon, func() bool { // the ledger has forgotten them all
-				m := s.mark("payment", bus.EventKeyOf(first[4]))
+				m := s.mark("payment", event.EventKeyOf(first[4]))
 				return m.State == ""
 			})
 			if err := p.stop(); err != nil {
@@ -101,7 +102,7 @@ func TestDroppedTypeIsGoneForGood(t *testing.T) {
 	v1 := s.start(brief(), version(runs, false), nil)
 	s.publish(reservation("r-1"))
 	bustest.Eventually(t, soon, func() bool { return v1.Stats().Released > 0 })
-	d := consumer.Drop{Consumer: "payment", Types: []bus.Type{reserved.Type()}}
+	d := consumer.Drop{Consumer: "payment", Types: []event.Type{reserved.Type()}}
 	plan, err := d.Plan(t.Context(), s.bus)
 	if err != nil || len(plan) != 1 || plan[0].Pending != 1 {
 		t.Fatalf("Plan = %+v, %v; want one pending event", plan, err)

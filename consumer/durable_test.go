@@ -11,15 +11,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 )
 
 // version is a service of which the new version handles a second type.
 func version(runs *tally, second bool) *consumer.Registry {
 	r := consumer.NewRegistry()
-	h := func(_ context.Context, e bus.Event, _ orderData) (consumer.Step, error) {
+	h := func(_ context.Context, e event.Event, _ orderData) (consumer.Step, error) {
 		runs.add(e.ID())
 		return consumer.Step{}, nil
 	}
@@ -31,8 +31,8 @@ func version(runs *tally, second bool) *consumer.Registry {
 }
 
 // reservation is an event of the second type.
-func reservation(id string) bus.Draft {
-	d := reserved.New(bus.Key(id), orderData{Amount: 1})
+func reservation(id string) event.Draft {
+	d := reserved.New(event.Key(id), orderData{Amount: 1})
 	d.ID = id
 	return d
 }
@@ -101,7 +101,7 @@ func TestTypesOfTheNewVersionAreNotSpentByTheOldOne(t *testing.T) {
 	bustest.Eventually(t, soon, func() error { _, err := s.durable("payment"); return err })
 	v2 := s.start(config(), version(runs, true), nil)
 	bustest.Eventually(t, soon, v2.Health)
-	drafts := []bus.Draft{draft("o-1")}
+	drafts := []event.Draft{draft("o-1")}
 	for i := range 20 {
 		drafts = append(drafts, reservation(fmt.Sprint("r-", i)))
 	}
@@ -110,7 +110,7 @@ func TestTypesOfTheNewVersionAreNotSpentByTheOldOne(t *testing.T) {
 	s.settled("payment")
 	runs.wantOnce(t, events)
 	for _, e := range events {
-		if m := s.mark("payment", bus.EventKeyOf(e)); m.State != "done" || m.Failures > 0 || m.Crashes > 0 {
+		if m := s.mark("payment", event.EventKeyOf(e)); m.State != "done" || m.Failures > 0 || m.Crashes > 0 {
 			t.Errorf("%s: mark is %+v, want done with no attempt spent", e.ID(), m)
 		}
 	}

@@ -6,7 +6,9 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/embedded"
+	"github.com/farandole/farandole/topology"
 )
 
 // A service: one handler and a Run. The handler returns what follows from the
@@ -24,23 +26,23 @@ func Example() {
 		panic(err)
 	}
 	defer b.Close() //nolint:errcheck // an example
-	if _, err := b.Provision(ctx, b.Topology(bus.TopologyConfig{})); err != nil {
+	if _, err := topology.Provision(ctx, b, topology.New(b.Names(), topology.Config{})); err != nil {
 		panic(err)
 	}
 
 	type order struct {
 		Total int64 `json:"total"`
 	}
-	placed := bus.Define[order]("order.placed.v1")
-	captured := bus.Define[order]("payment.captured.v1")
+	placed := event.Define[order]("order.placed.v1")
+	captured := event.Define[order]("payment.captured.v1")
 
 	registry := consumer.NewRegistry()
-	consumer.Handle(registry, placed, func(_ context.Context, e bus.Event, o order) (consumer.Step, error) {
-		fmt.Println("charging", o.Total, "for", bus.PartitionKey(e))
-		return consumer.Emit(captured.New(bus.PartitionKey(e), o)), nil
+	consumer.Handle(registry, placed, func(_ context.Context, e event.Event, o order) (consumer.Step, error) {
+		fmt.Println("charging", o.Total, "for", event.PartitionKey(e))
+		return consumer.Emit(captured.New(event.PartitionKey(e), o)), nil
 	})
-	consumer.Handle(registry, captured, func(_ context.Context, e bus.Event, o order) (consumer.Step, error) {
-		fmt.Println("charged", o.Total, "because of", bus.Extension(e, bus.ExtCausation))
+	consumer.Handle(registry, captured, func(_ context.Context, e event.Event, o order) (consumer.Step, error) {
+		fmt.Println("charged", o.Total, "because of", event.Extension(e, event.ExtCausation))
 		stop() // an example ends; a service runs until it is told to stop
 		return consumer.Step{}, nil
 	})

@@ -11,10 +11,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 )
 
 // foreignStream is as somebody else may have made it: no lifetimes, no atomic
@@ -67,11 +67,11 @@ func TestForeignStream(t *testing.T) {
 			t.Errorf("letter is from stream %s, want %s", l.Origin.Stream, name)
 		}
 	}
-	if want := map[string]int{bus.ReasonExhausted: 1, bus.ReasonDecode: 1}; !maps.Equal(reasons, want) {
+	if want := map[string]int{event.ReasonExhausted: 1, event.ReasonDecode: 1}; !maps.Equal(reasons, want) {
 		t.Errorf("letters by reason: %v, want %v", reasons, want)
 	}
 	broken.Store(false)
-	if _, err := s.queue().Replay(t.Context(), dlq.Selection{Filter: dlq.Filter{Reason: bus.ReasonExhausted}}, dlq.ReplayOptions{}, nil); err != nil {
+	if _, err := s.queue().Replay(t.Context(), dlq.Selection{Filter: dlq.Filter{Reason: event.ReasonExhausted}}, dlq.ReplayOptions{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	bustest.Eventually(t, soon, func() bool { return runs.of("bad") == 4 })

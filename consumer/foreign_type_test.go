@@ -9,10 +9,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 )
 
 // pull is what the test reads of a pull request.
@@ -84,13 +84,13 @@ func TestForeignTypes_are_handled_by_their_exact_names(t *testing.T) {
 	h := newHub(t)
 	var runs tally
 	r := consumer.NewRegistry()
-	consumer.Handle(r, bus.Define[pull](typePull), func(_ context.Context, e bus.Event, data pull) (consumer.Step, error) {
+	consumer.Handle(r, event.Define[pull](typePull), func(_ context.Context, e event.Event, data pull) (consumer.Step, error) {
 		if runs.add(e.ID()) == 1 && data.Number == 7 { // a long retry
 			return consumer.Step{}, consumer.RetryAfter(errors.New("not now"), 1100*time.Millisecond)
 		}
 		return consumer.Emit(paid.New("pull", orderData{Amount: int64(data.Number)})), nil
 	})
-	consumer.HandleEvent(r, typeBlob, func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	consumer.HandleEvent(r, typeBlob, func(_ context.Context, e event.Event) (consumer.Step, error) {
 		if runs.add(e.ID()) == 1 {
 			return consumer.Step{}, consumer.Permanent(errors.New("no such container"))
 		}
@@ -112,7 +112,7 @@ func TestForeignTypes_are_handled_by_their_exact_names(t *testing.T) {
 	if n := runs.of("A234-2"); n != 2 {
 		t.Errorf("A234-2 ran %d times, want twice", n)
 	}
-	for eventType, reason := range map[bus.Type]string{typePull: bus.ReasonDecode, typeBlob: bus.ReasonPermanent} {
+	for eventType, reason := range map[event.Type]string{typePull: event.ReasonDecode, typeBlob: event.ReasonPermanent} {
 		page, err := h.queue().List(t.Context(), dlq.Filter{Type: eventType}, dlq.PageOptions{})
 		if err != nil || len(page.Entries) != 1 || page.Entries[0].Reason != reason || page.Entries[0].Origin.Stream != h.name {
 			t.Errorf("letters of %s: %+v, %v; want one, %s", eventType, page.Entries, err, reason)
@@ -122,7 +122,7 @@ func TestForeignTypes_are_handled_by_their_exact_names(t *testing.T) {
 		t.Fatal(err)
 	}
 	bustest.Eventually(t, soon, func() bool { return runs.of("blob-1") == 2 && p.Stats().Handled == 3 })
-	if followed := h.stored(paid.Type()); len(followed) != 2 || bus.Extension(followed[0], bus.ExtCausation) != "A234-1" {
+	if followed := h.stored(paid.Type()); len(followed) != 2 || event.Extension(followed[0], event.ExtCausation) != "A234-1" {
 		t.Errorf("%d events followed: %v", len(followed), followed)
 	}
 }
@@ -133,7 +133,7 @@ func TestForeignTypes_without_a_handler_wait_for_one(t *testing.T) {
 	var runs tally
 	pulls := func() *consumer.Registry {
 		r := consumer.NewRegistry()
-		consumer.Handle(r, bus.Define[json.RawMessage](typePull), func(_ context.Context, e bus.Event, _ json.RawMessage) (consumer.Step, error) {
+		consumer.Handle(r, event.Define[json.RawMessage](typePull), func(_ context.Context, e event.Event, _ json.RawMessage) (consumer.Step, error) {
 			runs.add(e.ID())
 			return consumer.Step{}, nil
 		})
@@ -150,7 +150,7 @@ func TestForeignTypes_without_a_handler_wait_for_one(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := pulls()
-	consumer.HandleOthers(r, func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	consumer.HandleOthers(r, func(_ context.Context, e event.Event) (consumer.Step, error) {
 		runs.add(e.ID())
 		return consumer.Step{}, consumer.Skip
 	})
@@ -164,7 +164,7 @@ func TestForeignTypes_without_a_handler_wait_for_one(t *testing.T) {
 func TestForeignTypes_need_a_foreign_stream(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	nothing := func(context.Context, bus.Event) (consumer.Step, error) { return consumer.Step{}, nil }
+	nothing := func(context.Context, event.Event) (consumer.Step, error) { return consumer.Step{}, nil }
 	foreign, others, empty, twice := consumer.NewRegistry(), consumer.NewRegistry(), consumer.NewRegistry(), consumer.NewRegistry()
 	consumer.HandleEvent(foreign, typePull, nothing)
 	consumer.HandleOthers(others, nothing)
@@ -178,7 +178,7 @@ func TestForeignTypes_need_a_foreign_stream(t *testing.T) {
 		cfg      consumer.Config
 		want     error
 	}{
-		"foreign type":           {foreign, config(), bus.ErrInvalidType},
+		"foreign type":           {foreign, config(), event.ErrInvalidType},
 		"others":                 {others, config(), consumer.ErrConfig},
 		"no type":                {empty, attached, consumer.ErrConfig},
 		"others twice":           {twice, attached, consumer.ErrConfig},

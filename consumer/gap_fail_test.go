@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/wiretap"
 )
 
@@ -111,7 +111,7 @@ func TestGap_deferring(t *testing.T) {
 				t.Parallel()
 				g := newGapOf(t, g.kind, false)
 				g.cfg.Retry.DeferAfter = time.Second
-				r := handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+				r := handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 					if g.runs.add(e.ID()) < 3 {
 						return consumer.Step{}, consumer.RetryAfter(errFlaky, 1500*time.Millisecond)
 					}
@@ -127,7 +127,7 @@ func TestGap_deferring(t *testing.T) {
 				if n := len(g.deferred()); n != point.waiting {
 					t.Errorf("%d retries wait after the crash, want %d", n, point.waiting)
 				}
-				if m := g.mark(g.cfg.Name, bus.EventKeyOf(g.event)); m.Failures != point.failures {
+				if m := g.mark(g.cfg.Name, event.EventKeyOf(g.event)); m.Failures != point.failures {
 					t.Errorf("%d failures marked after the crash, want %d", m.Failures, point.failures)
 				}
 				g.start(g.cfg, r, nil)
@@ -151,13 +151,13 @@ func nthReceipt(n int) func(frame []byte) bool {
 func (g *gap) wantDeferredDone(crashes int) {
 	g.tb.Helper()
 	bustest.Eventually(g.tb, soon, func() error {
-		if m := g.mark(g.cfg.Name, bus.EventKeyOf(g.event)); m.State != "done" || len(g.deferred()) > 0 {
+		if m := g.mark(g.cfg.Name, event.EventKeyOf(g.event)); m.State != "done" || len(g.deferred()) > 0 {
 			return errors.New(m.State)
 		}
 		return nil
 	})
 	g.settled(g.cfg.Name)
-	if m := g.mark(g.cfg.Name, bus.EventKeyOf(g.event)); m.Crashes != crashes {
+	if m := g.mark(g.cfg.Name, event.EventKeyOf(g.event)); m.Crashes != crashes {
 		g.tb.Errorf("%d crashes marked, want %d", m.Crashes, crashes)
 	}
 	if n := len(g.stored(paid.Type())); n != 1 {

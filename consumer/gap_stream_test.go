@@ -12,10 +12,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/wiretap"
 	"github.com/farandole/farandole/state"
 )
@@ -67,7 +67,7 @@ func holds(frame []byte, text string) bool { return strings.Contains(string(fram
 // whole is a gap whose step has all that a step can have.
 type whole struct {
 	*gap
-	docs []bus.Key // none with a ledger that keeps no state
+	docs []event.Key // none with a ledger that keeps no state
 }
 
 const events = 3
@@ -76,13 +76,13 @@ func newWhole(t *testing.T, g *gap) *whole {
 	t.Helper()
 	w := &whole{gap: g}
 	if _, ok := g.open(g.bus).(*dedup.Stream); ok {
-		w.docs = []bus.Key{"a", "b"}
+		w.docs = []event.Key{"a", "b"}
 	}
 	// What the step cancels.
 	_, err := g.bus.JetStream().PublishMsg(t.Context(), &nats.Msg{
 		Subject: w.reminder(),
 		Header: nats.Header{
-			jetstream.ScheduleHeader:       {bus.ScheduleAt(time.Now().Add(time.Hour))},
+			jetstream.ScheduleHeader:       {event.ScheduleAt(time.Now().Add(time.Hour))},
 			jetstream.ScheduleTargetHeader: {g.bus.Names().DueSubject(g.bus.Names().EventSubject(due.Type(), "o-1"))},
 		},
 	})
@@ -103,14 +103,14 @@ func (w *whole) size() int { return len(w.docs) + events + 3 }
 // registry has the handler, and what gives it the ledger of its process.
 func (w *whole) registry() (*consumer.Registry, func(*process, dedup.Ledger) dedup.Ledger) {
 	var counts *state.Store[int]
-	r := handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
+	r := handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
 		w.runs.add(e.ID())
 		step := consumer.Step{
 			Timers: []consumer.Timer{deadline("o-1", time.Hour)},
 			Cancel: []consumer.TimerID{{Name: "reminder", Key: "o-1"}},
 		}
 		for i := range events {
-			step.Events = append(step.Events, paid.New(bus.Key(fmt.Sprint("p-", i)), orderData{}))
+			step.Events = append(step.Events, paid.New(event.Key(fmt.Sprint("p-", i)), orderData{}))
 		}
 		for _, key := range w.docs {
 			d, err := counts.Get(ctx, key)
@@ -137,7 +137,7 @@ func (w *whole) parts() map[string]int {
 	w.tb.Helper()
 	parts := map[string]int{}
 	for _, e := range w.stored(paid.Type()) {
-		parts["event "+string(bus.PartitionKey(e))]++
+		parts["event "+string(event.PartitionKey(e))]++
 	}
 	for _, key := range w.docs {
 		counts, err := state.Of[int](w.bus, w.open(w.bus).(*dedup.Stream), w.cfg.Name)
@@ -254,10 +254,10 @@ func TestOutage_completing(t *testing.T) {
 				system := *w.system
 				system.server = tapOf(w.server, sent, received)
 				system.start(w.cfg, r, wrap)
-				bustest.Eventually(t, soon, func() bool { return w.mark(w.cfg.Name, bus.EventKeyOf(w.event)).State == "done" })
+				bustest.Eventually(t, soon, func() bool { return w.mark(w.cfg.Name, event.EventKeyOf(w.event)).State == "done" })
 				w.settled(w.cfg.Name)
 				w.wantParts(1, w.left(stored)...)
-				if m := w.mark(w.cfg.Name, bus.EventKeyOf(w.event)); m.Crashes+m.Failures > 0 {
+				if m := w.mark(w.cfg.Name, event.EventKeyOf(w.event)); m.Crashes+m.Failures > 0 {
 					t.Errorf("%d crashes and %d failures, want none", m.Crashes, m.Failures)
 				}
 			})

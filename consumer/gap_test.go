@@ -10,9 +10,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // The tests of this file prove the crash-gap table of DESIGN.md, one a gap: a
@@ -50,7 +50,7 @@ func (l *tapped) Complete(ctx context.Context, c *dedup.Claim, out []*nats.Msg) 
 	return do()
 }
 
-func (l *tapped) Release(ctx context.Context, c *dedup.Claim, failure *bus.Attempt, later *nats.Msg) error {
+func (l *tapped) Release(ctx context.Context, c *dedup.Claim, failure *event.Attempt, later *nats.Msg) error {
 	do := func() error { return l.Ledger.Release(ctx, c, failure, later) }
 	if l.onRelease != nil {
 		return l.onRelease(do)
@@ -58,7 +58,7 @@ func (l *tapped) Release(ctx context.Context, c *dedup.Claim, failure *bus.Attem
 	return do()
 }
 
-func (l *tapped) Park(ctx context.Context, c *dedup.Claim, failure *bus.Attempt, letter *nats.Msg) error {
+func (l *tapped) Park(ctx context.Context, c *dedup.Claim, failure *event.Attempt, letter *nats.Msg) error {
 	do := func() error { return l.Ledger.Park(ctx, c, failure, letter) }
 	if l.onPark != nil {
 		return l.onPark(letter, do)
@@ -69,7 +69,7 @@ func (l *tapped) Park(ctx context.Context, c *dedup.Claim, failure *bus.Attempt,
 // gap is one event of which the first process dies.
 type gap struct {
 	*system
-	event bus.Event
+	event event.Event
 	runs  tally
 	fails bool
 	cfg   consumer.Config
@@ -137,7 +137,7 @@ func (g *gap) crash(p *process) error {
 
 // handler is what both processes run; the first one, p, dies after it if told so.
 func (g *gap) handler(dies func()) *consumer.Registry {
-	return handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	return handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		g.runs.add(e.ID())
 		dies()
 		if g.fails {
@@ -196,7 +196,7 @@ func (g *gap) wantDone(runs, crashes int) {
 	if n := len(g.letters()); n != 0 {
 		g.tb.Errorf("%d dead letters, want none", n)
 	}
-	m := g.mark(g.cfg.Name, bus.EventKeyOf(g.event))
+	m := g.mark(g.cfg.Name, event.EventKeyOf(g.event))
 	if m.State != "done" || m.Crashes != crashes || m.Failures != 0 {
 		g.tb.Errorf("mark is %s after %d crashes and %d failures, want done after %d and none", m.State, m.Crashes, m.Failures, crashes)
 	}
@@ -209,11 +209,11 @@ func (g *gap) wantParked(runs, failures, crashes int) {
 		g.tb.Errorf("the handler ran %d times, want %d", n, runs)
 	}
 	l := g.letter()
-	if l.Reason != bus.ReasonExhausted || l.Failures != failures || len(l.Attempts) != failures || l.Crashes != crashes {
+	if l.Reason != event.ReasonExhausted || l.Failures != failures || len(l.Attempts) != failures || l.Crashes != crashes {
 		g.tb.Errorf("letter tells %s after %d failures (%d told) and %d crashes, want %s after %d and %d",
-			l.Reason, l.Failures, len(l.Attempts), l.Crashes, bus.ReasonExhausted, failures, crashes)
+			l.Reason, l.Failures, len(l.Attempts), l.Crashes, event.ReasonExhausted, failures, crashes)
 	}
-	if m := g.mark(g.cfg.Name, bus.EventKeyOf(g.event)); m.State != "parked" {
+	if m := g.mark(g.cfg.Name, event.EventKeyOf(g.event)); m.State != "parked" {
 		g.tb.Errorf("mark is %s, want parked", m.State)
 	}
 }
@@ -285,11 +285,11 @@ func TestGap_KV_published_long_ago(t *testing.T) {
 	}
 	for n, kind := range []kind{kvKind, claimingKind, claimlessKind} {
 		r := consumer.NewRegistry()
-		consumer.Handle(r, paid, func(_ context.Context, e bus.Event, _ orderData) (consumer.Step, error) {
-			return consumer.Emit(reserved.New(bus.PartitionKey(e), orderData{})), nil
+		consumer.Handle(r, paid, func(_ context.Context, e event.Event, _ orderData) (consumer.Step, error) {
+			return consumer.Emit(reserved.New(event.PartitionKey(e), orderData{})), nil
 		})
 		cfg := config()
-		cfg.Name = bus.Consumer(fmt.Sprint("inventory-", n))
+		cfg.Name = event.Consumer(fmt.Sprint("inventory-", n))
 		next := *g.system
 		next.kind = kind
 		next.start(cfg, r, nil)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/state"
 )
 
@@ -31,20 +31,20 @@ const (
 // not agree with its subject is not named by what it says: the name may be that
 // of another event, which would be marked as parked with it.
 // Whether it has expired is the server's clock to say.
-func (c *Consumer) decode(ctx context.Context, d *delivery) (bus.Event, error) {
-	e, err := bus.Decode(d.msg.Header, d.msg.Data)
+func (c *Consumer) decode(ctx context.Context, d *delivery) (event.Event, error) {
+	e, err := event.Decode(d.msg.Header, d.msg.Data)
 	if err == nil && c.cfg.From == nil { // the subjects of foreign streams are their own affair, in redrives too
 		err = c.bus.Names().CheckSubject(d.msg.Subject, e)
 	}
 	if err != nil {
 		d.key = d.redrive.Key
 		if d.key == "" {
-			d.key = bus.KeyOfMessage(d.stream, d.sequence, d.stored)
+			d.key = event.EventKeyAt(d.stream, d.sequence, d.stored)
 		}
-		return bus.Event{}, withOutcome(undecodable, err, 0)
+		return event.Event{}, withOutcome(undecodable, err, 0)
 	}
-	d.key, d.eventType = bus.EventKeyOf(e), e.Type()
-	at, ok := bus.Expiry(e)
+	d.key, d.eventType = event.EventKeyOf(e), e.Type()
+	at, ok := event.Expiry(e)
 	if !ok {
 		return e, nil
 	}
@@ -80,7 +80,7 @@ type ran struct {
 }
 
 // handle runs the handler under its timeout, with the heartbeat on the claim.
-func (c *Consumer) handle(ctx context.Context, d *delivery, claim *dedup.Claim, e bus.Event) (r ran, err error) {
+func (c *Consumer) handle(ctx context.Context, d *delivery, claim *dedup.Claim, e event.Event) (r ran, err error) {
 	tracked, reads := state.Track(ctx)
 	hctx, cancel := context.WithCancelCause(tracked)
 	defer cancel(nil)
@@ -141,7 +141,7 @@ func hostname() string {
 // eventLog names the event. Its attributes are logged as they came, percent-
 // encoded; a structured or undecodable message has none in its headers.
 func (c *Consumer) eventLog(d *delivery, l *zerolog.Event) *zerolog.Event {
-	for key, header := range map[string]string{keyEventID: "ce-id", keyEventType: "ce-type", keyCorrelation: "ce-" + bus.ExtCorrelation} {
+	for key, header := range map[string]string{keyEventID: "ce-id", keyEventType: "ce-type", keyCorrelation: "ce-" + event.ExtCorrelation} {
 		if v := d.msg.Header[header]; len(v) > 0 {
 			l = l.Str(key, v[0])
 		}

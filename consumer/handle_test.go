@@ -11,12 +11,13 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 func TestContainTurnsPanicsIntoErrors(t *testing.T) {
 	t.Parallel()
 	run := func(v any) error {
-		_, err := contain(t.Context(), func(context.Context, bus.Event) (Step, error) { panic(v) }, bus.Event{})
+		_, err := contain(t.Context(), func(context.Context, event.Event) (Step, error) { panic(v) }, event.Event{})
 		return err
 	}
 	boom := run("boom")
@@ -29,14 +30,14 @@ func TestContainTurnsPanicsIntoErrors(t *testing.T) {
 	if err := run(io.EOF); !errors.Is(err, ErrPanic) || !errors.Is(err, io.EOF) {
 		t.Errorf("panic of an error gives %v, want it to match ErrPanic and the error", err)
 	}
-	if err := run(Permanent(io.EOF)); decide(err, 1, testPolicy, 0).reason != bus.ReasonPermanent {
+	if err := run(Permanent(io.EOF)); decide(err, 1, testPolicy, 0).reason != event.ReasonPermanent {
 		t.Errorf("panic(Permanent) is not permanent: %v", err)
 	}
 	var m map[string]int
-	_, err := contain(t.Context(), func(context.Context, bus.Event) (Step, error) {
+	_, err := contain(t.Context(), func(context.Context, event.Event) (Step, error) {
 		m["x"] = 1
 		return Step{}, nil
-	}, bus.Event{})
+	}, event.Event{})
 	if !errors.Is(err, ErrPanic) {
 		t.Errorf("a runtime error gives %v", err)
 	}
@@ -61,7 +62,7 @@ func TestClassOf(t *testing.T) {
 		"joined":           {errors.Join(io.EOF, &declined{1}), "consumer.declined"},
 		"panic":            {&panicError{value: &declined{1}}, "panic"},
 		"timeout":          {fmt.Errorf("%w: %w", ErrTimeout, &declined{1}), "timeout"},
-		"decode":           {withOutcome(undecodable, fmt.Errorf("%w: x", bus.ErrDecode), 0), "decode"},
+		"decode":           {withOutcome(undecodable, fmt.Errorf("%w: x", event.ErrDecode), 0), "decode"},
 		"deadline":         {context.DeadlineExceeded, "context.deadlineExceededError"},
 		"wraps nothing":    {&wrapsNothing{}, "consumer.wrapsNothing"},
 		"wraps no one":     {&wrapsNoOne{}, "consumer.wrapsNoOne"},

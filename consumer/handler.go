@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/state"
 )
 
@@ -16,7 +16,7 @@ type Step struct {
 	// Events are the outgoing events, in order. Their ids are derived from
 	// the consumer, the causing event and their index, so a handler that runs
 	// again must return the same events in the same order.
-	Events []bus.Draft
+	Events []event.Draft
 	// Timers are events for later, in any order; see [Timer].
 	Timers []Timer
 	// Cancel ends timers that this consumer has set. A timer that has fired,
@@ -28,33 +28,33 @@ type Step struct {
 }
 
 // Emit returns the step that sends these events.
-func Emit(events ...bus.Draft) Step { return Step{Events: events} }
+func Emit(events ...event.Draft) Step { return Step{Events: events} }
 
 // Handler reacts to one event. It returns what follows from it instead of
 // publishing: the consumer makes that durable together with the mark that the
 // event is done (ADR 0001). It may run more than once for one event, after a
 // failure or a crash; effects outside NATS need an idempotency key, for which
-// [bus.EventKeyOf] is made. ctx ends at the handler timeout, when the lease is
+// [event.EventKeyOf] is made. ctx ends at the handler timeout, when the lease is
 // lost, and when a shutdown's grace is over.
 //
 // An error means: try again, with backoff; [Permanent], [RetryAfter] and
 // [Skip] choose otherwise. A panic counts as an error.
-type Handler[T any] func(ctx context.Context, e bus.Event, data T) (Step, error)
+type Handler[T any] func(ctx context.Context, e event.Event, data T) (Step, error)
 
 // handler is a [Handler] with its data type erased.
-type handler func(ctx context.Context, e bus.Event) (Step, error)
+type handler func(ctx context.Context, e event.Event) (Step, error)
 
 // Registry holds a service's handlers by event type. Register everything
 // before the registry is given to [New]; it is not safe for concurrent writes.
 type Registry struct {
-	handlers map[bus.Type]handler
-	types    []bus.Type
+	handlers map[event.Type]handler
+	types    []event.Type
 	others   handler // of types without a handler of their own
 	errs     []error
 }
 
 // NewRegistry returns an empty registry.
-func NewRegistry() *Registry { return &Registry{handlers: map[bus.Type]handler{}} }
+func NewRegistry() *Registry { return &Registry{handlers: map[event.Type]handler{}} }
 
 // Handle registers h for an event type. Data that does not decode as T is
 // dead-lettered with reason "decode" and h is not called. A second handler for
@@ -63,8 +63,8 @@ func NewRegistry() *Registry { return &Registry{handlers: map[bus.Type]handler{}
 //
 // With [Config.From] the type is whatever others call it, to the letter:
 // bus.Define[Pull]("com.github.pull.create").
-func Handle[T any](r *Registry, d bus.Definition[T], h Handler[T]) {
-	HandleEvent(r, d.Type(), func(ctx context.Context, e bus.Event) (Step, error) {
+func Handle[T any](r *Registry, d event.Definition[T], h Handler[T]) {
+	HandleEvent(r, d.Type(), func(ctx context.Context, e event.Event) (Step, error) {
 		data, err := d.Decode(e)
 		if err != nil {
 			return Step{}, &outcomeError{outcome: undecodable, err: err}
@@ -76,7 +76,7 @@ func Handle[T any](r *Registry, d bus.Definition[T], h Handler[T]) {
 // HandleEvent registers h for an event type like [Handle], but leaves the
 // event's data to h, whatever they are: for handlers that pass events on
 // rather than react to what they say.
-func HandleEvent(r *Registry, t bus.Type, h func(ctx context.Context, e bus.Event) (Step, error)) {
+func HandleEvent(r *Registry, t event.Type, h func(ctx context.Context, e event.Event) (Step, error)) {
 	if _, taken := r.handlers[t]; taken {
 		r.errs = append(r.errs, fmt.Errorf("%w: two handlers for %s", ErrConfig, t))
 		return
@@ -89,7 +89,7 @@ func HandleEvent(r *Registry, t bus.Type, h func(ctx context.Context, e bus.Even
 // whose type has no handler of its own: such a stream is filtered by subject and
 // not by type. Without it they are given back until a replica has a handler. It
 // returns [Skip] for what is not wanted.
-func HandleOthers(r *Registry, h func(ctx context.Context, e bus.Event) (Step, error)) {
+func HandleOthers(r *Registry, h func(ctx context.Context, e event.Event) (Step, error)) {
 	if r.others != nil {
 		r.errs = append(r.errs, fmt.Errorf("%w: two handlers for other types", ErrConfig))
 		return
@@ -98,28 +98,28 @@ func HandleOthers(r *Registry, h func(ctx context.Context, e bus.Event) (Step, e
 }
 
 // handlerOf returns the handler of an event type as events bear it; err matches
-// [bus.ErrInvalidType] when it is none of Farandole's and has no handler.
-func (r *Registry) handlerOf(n bus.Names, eventType string) (h handler, t bus.Type, err error) {
-	if h, ok := r.handlers[bus.Type(eventType)]; ok {
-		return h, bus.Type(eventType), nil
+// [event.ErrInvalidType] when it is none of Farandole's and has no handler.
+func (r *Registry) handlerOf(n event.Names, eventType string) (h handler, t event.Type, err error) {
+	if h, ok := r.handlers[event.Type(eventType)]; ok {
+		return h, event.Type(eventType), nil
 	}
 	t, err = n.TypeOf(eventType)
 	if h, ok := r.handlers[t]; ok && err == nil {
 		return h, t, nil
 	}
 	if r.others != nil {
-		return r.others, bus.Type(eventType), nil
+		return r.others, event.Type(eventType), nil
 	}
 	return nil, t, err
 }
 
 // Types returns the registered event types in the order of registration.
-func (r *Registry) Types() []bus.Type { return append([]bus.Type(nil), r.types...) }
+func (r *Registry) Types() []event.Type { return append([]event.Type(nil), r.types...) }
 
 // Invoke runs the handler for e in this goroutine, contained like in a running
 // consumer (a panic is an error), and returns its step. It needs no server:
 // tests of handlers use it through bustest.
-func (r *Registry) Invoke(ctx context.Context, n bus.Names, e bus.Event) (Step, error) {
+func (r *Registry) Invoke(ctx context.Context, n event.Names, e event.Event) (Step, error) {
 	h, t, err := r.handlerOf(n, e.Type())
 	if err != nil {
 		return Step{}, &outcomeError{outcome: undecodable, err: err}

@@ -15,6 +15,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // soon is how long a test waits for what has to happen, on a slow machine.
@@ -25,9 +26,9 @@ type orderData struct {
 }
 
 var (
-	placed   = bus.Define[orderData]("order.placed.v1")
-	paid     = bus.Define[orderData]("payment.captured.v1")
-	reserved = bus.Define[orderData]("inventory.reserved.v1")
+	placed   = event.Define[orderData]("order.placed.v1")
+	paid     = event.Define[orderData]("payment.captured.v1")
+	reserved = event.Define[orderData]("inventory.reserved.v1")
 )
 
 var errFlaky = errors.New("dependency is down")
@@ -48,8 +49,8 @@ type system struct {
 // ledger is what both ledgers are: for consumers, and for people.
 type ledger interface {
 	dedup.Ledger
-	Mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (dedup.Mark, bool, error)
-	Discard(ctx context.Context, c bus.Consumer, k bus.EventKey) error
+	Mark(ctx context.Context, c event.Consumer, k event.EventKey) (dedup.Mark, bool, error)
+	Discard(ctx context.Context, c event.Consumer, k event.EventKey) error
 }
 
 // kind opens a ledger.
@@ -187,15 +188,15 @@ func (p *process) crash() {
 }
 
 // draft is an order of its own key.
-func draft(id string) bus.Draft {
-	d := placed.New(bus.Key(id), orderData{Amount: 2500})
+func draft(id string) event.Draft {
+	d := placed.New(event.Key(id), orderData{Amount: 2500})
 	d.ID = id
 	return d
 }
 
-func (s *system) publish(drafts ...bus.Draft) []bus.Event {
+func (s *system) publish(drafts ...event.Draft) []event.Event {
 	s.tb.Helper()
-	events := make([]bus.Event, 0, len(drafts))
+	events := make([]event.Event, 0, len(drafts))
 	for _, d := range drafts {
 		e, err := s.bus.Seal(d)
 		if err == nil {
@@ -209,9 +210,9 @@ func (s *system) publish(drafts ...bus.Draft) []bus.Event {
 	return events
 }
 
-func (s *system) publishN(n int) []bus.Event {
+func (s *system) publishN(n int) []event.Event {
 	s.tb.Helper()
-	drafts := make([]bus.Draft, n)
+	drafts := make([]event.Draft, n)
 	for i := range drafts {
 		drafts[i] = draft(fmt.Sprintf("o-%d", i))
 	}
@@ -231,7 +232,7 @@ func (s *system) inject(header nats.Header, data string) uint64 {
 }
 
 // again stores another copy of an event, which the duplicate window does not see.
-func (s *system) again(e bus.Event) {
+func (s *system) again(e event.Event) {
 	s.tb.Helper()
 	m, err := s.bus.Message(e)
 	if err != nil {
@@ -243,7 +244,7 @@ func (s *system) again(e bus.Event) {
 	}
 }
 
-func (s *system) durable(name bus.Consumer) (*jetstream.ConsumerInfo, error) {
+func (s *system) durable(name event.Consumer) (*jetstream.ConsumerInfo, error) {
 	c, err := s.bus.JetStream().Consumer(s.tb.Context(), s.bus.Names().EventsStream(), string(name))
 	if err != nil {
 		return nil, err
@@ -254,7 +255,7 @@ func (s *system) durable(name bus.Consumer) (*jetstream.ConsumerInfo, error) {
 // settled waits until the consumer has settled everything there is. That is
 // something: a durable that was just made says that nothing is pending before it
 // has counted.
-func (s *system) settled(name bus.Consumer) {
+func (s *system) settled(name event.Consumer) {
 	s.tb.Helper()
 	bustest.Eventually(s.tb, soon, func() error {
 		info, err := s.durable(name)
@@ -272,11 +273,11 @@ func (s *system) settled(name bus.Consumer) {
 }
 
 // stored returns the stored events of a type, oldest first.
-func (s *system) stored(t bus.Type) []bus.Event {
+func (s *system) stored(t event.Type) []event.Event {
 	s.tb.Helper()
-	var events []bus.Event
+	var events []event.Event
 	for _, m := range s.messages(s.bus.Names().EventsStream(), s.bus.Names().TypeFilter(t)) {
-		e, err := bus.Decode(m.Headers(), m.Data())
+		e, err := event.Decode(m.Headers(), m.Data())
 		if err != nil {
 			s.tb.Fatal(err)
 		}
@@ -320,7 +321,7 @@ func (s *system) messages(stream, subject string) []jetstream.Msg {
 }
 
 // mark is what the ledger knows of an event.
-func (s *system) mark(name bus.Consumer, key bus.EventKey) dedup.Mark {
+func (s *system) mark(name event.Consumer, key event.EventKey) dedup.Mark {
 	s.tb.Helper()
 	m, _, err := s.open(s.bus).Mark(s.tb.Context(), name, key)
 	if err != nil {
@@ -331,22 +332,22 @@ func (s *system) mark(name bus.Consumer, key bus.EventKey) dedup.Mark {
 
 // counting handles orders by counting them.
 func counting(runs *tally) *consumer.Registry {
-	return handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	return handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		runs.add(e.ID())
 		return consumer.Step{}, nil
 	})
 }
 
 // handling handles orders by h.
-func handling(h func(context.Context, bus.Event) (consumer.Step, error)) *consumer.Registry {
+func handling(h func(context.Context, event.Event) (consumer.Step, error)) *consumer.Registry {
 	r := consumer.NewRegistry()
-	consumer.Handle(r, placed, func(ctx context.Context, e bus.Event, _ orderData) (consumer.Step, error) {
+	consumer.Handle(r, placed, func(ctx context.Context, e event.Event, _ orderData) (consumer.Step, error) {
 		return h(ctx, e)
 	})
 	return r
 }
 
 // pay is the step that follows from an order.
-func pay(e bus.Event) consumer.Step {
-	return consumer.Emit(paid.New(bus.PartitionKey(e), orderData{Amount: 2500}))
+func pay(e event.Event) consumer.Step {
+	return consumer.Emit(paid.New(event.PartitionKey(e), orderData{Amount: 2500}))
 }

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 )
 
 // A key with a backlog many times what the process holds leaves other keys
@@ -20,7 +20,7 @@ func TestHotKeyLeavesPlacesToOthers(t *testing.T) {
 	cfg := config()
 	cfg.HandlerTimeout, cfg.Lease = 30*time.Second, 30*time.Second
 	const backlog = 500
-	drafts := make([]bus.Draft, backlog, backlog+1)
+	drafts := make([]event.Draft, backlog, backlog+1)
 	for i := range drafts {
 		drafts[i] = placed.New("hot", orderData{})
 		drafts[i].ID = fmt.Sprintf("hot-%03d", i)
@@ -30,7 +30,7 @@ func TestHotKeyLeavesPlacesToOthers(t *testing.T) {
 	var mu sync.Mutex
 	var order []string
 	var runs tally
-	p := s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(cfg, handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		runs.add(e.ID())
 		if e.ID() == "cold" {
 			return consumer.Step{}, nil

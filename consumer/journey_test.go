@@ -7,27 +7,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 )
 
 func TestHandledEventEmitsUnderDerivedIdentity(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	p := s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		return consumer.Emit(
-			paid.New(bus.PartitionKey(e), orderData{Amount: 1}),
-			reserved.New(bus.PartitionKey(e), orderData{Amount: 2}),
+			paid.New(event.PartitionKey(e), orderData{Amount: 1}),
+			reserved.New(event.PartitionKey(e), orderData{Amount: 2}),
 		), nil
 	}), nil)
 	d := draft("o-1")
 	d.Correlation = "saga-7"
-	d.Extensions = map[string]string{bus.ExtTraceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+	d.Extensions = map[string]string{event.ExtTraceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 	e := s.publish(d)[0]
 	s.settled("payment")
 
-	for i, typ := range []bus.Type{paid.Type(), reserved.Type()} {
+	for i, typ := range []event.Type{paid.Type(), reserved.Type()} {
 		out := s.stored(typ)
 		if len(out) != 1 {
 			t.Fatalf("%d events of type %s, want 1", len(out), typ)
@@ -36,17 +36,17 @@ func TestHandledEventEmitsUnderDerivedIdentity(t *testing.T) {
 		for name, got := range map[string][2]string{
 			"id":          {out[0].ID(), want.ID},
 			"source":      {out[0].Source(), "/payment"},
-			"correlation": {bus.Extension(out[0], bus.ExtCorrelation), "saga-7"},
-			"causation":   {bus.Extension(out[0], bus.ExtCausation), "o-1"},
-			"traceparent": {bus.Extension(out[0], bus.ExtTraceparent), bus.Extension(e, bus.ExtTraceparent)},
-			"key":         {string(bus.PartitionKey(out[0])), "o-1"},
+			"correlation": {event.Extension(out[0], event.ExtCorrelation), "saga-7"},
+			"causation":   {event.Extension(out[0], event.ExtCausation), "o-1"},
+			"traceparent": {event.Extension(out[0], event.ExtTraceparent), event.Extension(e, event.ExtTraceparent)},
+			"key":         {string(event.PartitionKey(out[0])), "o-1"},
 		} {
 			if got[0] != got[1] {
 				t.Errorf("%s of %s is %q, want %q", name, typ, got[0], got[1])
 			}
 		}
 	}
-	if m := s.mark("payment", bus.EventKeyOf(e)); m.State != "done" {
+	if m := s.mark("payment", event.EventKeyOf(e)); m.State != "done" {
 		t.Errorf("mark is %q, want done", m.State)
 	}
 	if st := p.Stats(); st.Handled != 1 {
@@ -63,7 +63,7 @@ func TestDerivedIDsNeverChange(t *testing.T) {
 		}
 	}
 	seen := map[string]string{}
-	for _, c := range []bus.Consumer{"payment", "audit"} {
+	for _, c := range []event.Consumer{"payment", "audit"} {
 		for _, id := range []string{"o-1", "o-2"} {
 			for _, i := range []int{0, 1, 10} {
 				derived := consumer.DerivedIdentity(c, bustest.Event(t, draft(id)), i).ID
@@ -83,7 +83,7 @@ func TestOutcomes(t *testing.T) {
 	tooLarge := strings.Repeat("x", 2<<20)
 	for name, tt := range map[string]struct {
 		handler func(ctx context.Context, run int) (consumer.Step, error)
-		edit    func(*bus.Draft)
+		edit    func(*event.Draft)
 		runs    int
 		reason  string // of the dead letter; "" for handled
 		class   string
@@ -100,11 +100,11 @@ func TestOutcomes(t *testing.T) {
 			handler: func(context.Context, int) (consumer.Step, error) {
 				return consumer.Step{}, consumer.Permanent(errors.New("no such account"))
 			},
-			runs: 1, reason: bus.ReasonPermanent, class: "error", text: "no such account",
+			runs: 1, reason: event.ReasonPermanent, class: "error", text: "no such account",
 		},
 		"always failing": {
 			handler: func(context.Context, int) (consumer.Step, error) { return consumer.Step{}, errFlaky },
-			runs:    3, reason: bus.ReasonExhausted, class: "error", text: "dependency is down",
+			runs:    3, reason: event.ReasonExhausted, class: "error", text: "dependency is down",
 		},
 		"failing once": {
 			handler: func(_ context.Context, run int) (consumer.Step, error) {
@@ -117,7 +117,7 @@ func TestOutcomes(t *testing.T) {
 		},
 		"panic": {
 			handler: func(context.Context, int) (consumer.Step, error) { panic("nil map") },
-			runs:    3, reason: bus.ReasonExhausted, class: "panic", text: "nil map",
+			runs:    3, reason: event.ReasonExhausted, class: "panic", text: "nil map",
 		},
 		"timeout": {
 			handler: func(ctx context.Context, run int) (consumer.Step, error) {
@@ -127,49 +127,49 @@ func TestOutcomes(t *testing.T) {
 				<-ctx.Done()
 				return consumer.Step{}, ctx.Err()
 			},
-			runs: 2, reason: bus.ReasonPermanent, class: "error", text: "seen enough",
+			runs: 2, reason: event.ReasonPermanent, class: "error", text: "seen enough",
 		},
 		"expired": {
 			handler: func(context.Context, int) (consumer.Step, error) { return consumer.Step{}, nil },
-			edit: func(d *bus.Draft) {
+			edit: func(d *event.Draft) {
 				d.Extensions = map[string]string{"expirytime": time.Now().Add(-time.Second).Format(time.RFC3339)}
 			},
-			reason: bus.ReasonExpired, text: "event expired",
+			reason: event.ReasonExpired, text: "event expired",
 		},
 		"expired, in lower case": {
 			handler: func(context.Context, int) (consumer.Step, error) { return consumer.Step{}, nil },
-			edit:    func(d *bus.Draft) { d.Extensions = map[string]string{bus.ExtExpiry: "2026-01-02t03:04:05z"} },
-			reason:  bus.ReasonExpired, text: "event expired",
+			edit:    func(d *event.Draft) { d.Extensions = map[string]string{event.ExtExpiry: "2026-01-02t03:04:05z"} },
+			reason:  event.ReasonExpired, text: "event expired",
 		},
 		"not expired yet": {
 			handler: func(context.Context, int) (consumer.Step, error) { return consumer.Step{}, nil },
-			edit: func(d *bus.Draft) {
+			edit: func(d *event.Draft) {
 				d.Extensions = map[string]string{"expirytime": time.Now().Add(time.Hour).Format(time.RFC3339)}
 			},
 			runs: 1,
 		},
 		"data does not fit": {
 			handler: func(context.Context, int) (consumer.Step, error) { return consumer.Step{}, nil },
-			edit:    func(d *bus.Draft) { d.Data = []byte(`{"amount":"many"}`) },
-			reason:  bus.ReasonDecode, class: "decode", text: "data of order.placed.v1",
+			edit:    func(d *event.Draft) { d.Data = []byte(`{"amount":"many"}`) },
+			reason:  event.ReasonDecode, class: "decode", text: "data of order.placed.v1",
 		},
 		"emits an invalid event": {
 			handler: func(context.Context, int) (consumer.Step, error) {
 				return consumer.Emit(paid.New("k", orderData{}), paid.New("", orderData{})), nil
 			},
-			runs: 1, reason: bus.ReasonPermanent, text: "outgoing event 1 of order.placed.v1",
+			runs: 1, reason: event.ReasonPermanent, text: "outgoing event 1 of order.placed.v1",
 		},
 		"emits an illegal type": {
 			handler: func(context.Context, int) (consumer.Step, error) {
-				return consumer.Emit(bus.Define[orderData]("Paid").New("k", orderData{})), nil
+				return consumer.Emit(event.Define[orderData]("Paid").New("k", orderData{})), nil
 			},
-			runs: 1, reason: bus.ReasonPermanent, text: "Paid",
+			runs: 1, reason: event.ReasonPermanent, text: "Paid",
 		},
 		"emits an event too large": {
 			handler: func(context.Context, int) (consumer.Step, error) {
-				return consumer.Emit(paid.New("k", orderData{}), bus.Define[string]("payment.receipt.v1").New("k", tooLarge)), nil
+				return consumer.Emit(paid.New("k", orderData{}), event.Define[string]("payment.receipt.v1").New("k", tooLarge)), nil
 			},
-			runs: 1, reason: bus.ReasonPermanent, text: "too large",
+			runs: 1, reason: event.ReasonPermanent, text: "too large",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestOutcomes(t *testing.T) {
 			cfg := config()
 			cfg.HandlerTimeout = 300 * time.Millisecond
 			cfg.Version = "1.2.3"
-			p := s.start(cfg, handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
+			p := s.start(cfg, handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
 				return tt.handler(ctx, runs.add(e.ID()))
 			}), nil)
 			d := draft("o-1")
@@ -219,7 +219,7 @@ func TestOutcomes(t *testing.T) {
 			if tt.reason != "" {
 				want = "parked"
 			}
-			if m := s.mark("payment", bus.EventKeyOf(e)); m.State != want {
+			if m := s.mark("payment", event.EventKeyOf(e)); m.State != want {
 				t.Errorf("mark is %q, want %q", m.State, want)
 			}
 		})
@@ -231,7 +231,7 @@ func TestTimeoutIsTheClassOfAnOverrun(t *testing.T) {
 	s := newSystem(t)
 	cfg := config()
 	cfg.HandlerTimeout, cfg.Retry.MaxAttempts = 50*time.Millisecond, 1
-	s.start(cfg, handling(func(ctx context.Context, _ bus.Event) (consumer.Step, error) {
+	s.start(cfg, handling(func(ctx context.Context, _ event.Event) (consumer.Step, error) {
 		<-ctx.Done()
 		return consumer.Step{}, errors.New("call failed")
 	}), nil)
@@ -247,7 +247,7 @@ func TestRetryAfterChoosesTheDelay(t *testing.T) {
 	var runs tally
 	var first time.Time
 	gap := make(chan time.Duration, 1)
-	s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		if runs.add(e.ID()) == 1 {
 			first = time.Now()
 			return consumer.Step{}, consumer.RetryAfter(errFlaky, 700*time.Millisecond)

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 )
 
 // letters returns the dead letters as people see them.
@@ -71,7 +71,7 @@ func (s *system) replayAll() (sum dlq.Summary) {
 // marks is the ledger as the queue asks it.
 type marks struct{ ledger }
 
-func (m marks) Mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (dlq.Mark, bool, error) {
+func (m marks) Mark(ctx context.Context, c event.Consumer, k event.EventKey) (dlq.Mark, bool, error) {
 	mark, ok, err := m.ledger.Mark(ctx, c, k)
 	return dlq.Mark(mark), ok, err
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dedup/deduptest"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // TestOutageAtEachLedgerCall lets each call of the ledger fail, on either side
@@ -71,7 +73,7 @@ func TestOutageOfWhatTheHandlerNeeds(t *testing.T) {
 	cfg := config()
 	cfg.Retry.MaxAttempts = 1
 	var runs tally
-	p := s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(cfg, handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		err := fmt.Errorf("read a document: %w", bus.ErrUnavailable)
 		switch {
 		case e.ID() == "wish":
@@ -98,7 +100,7 @@ func TestFailedHeartbeatCancelsTheHandler(t *testing.T) {
 	cfg := config()
 	cfg.Lease, cfg.HandlerTimeout = time.Second, time.Second
 	var runs tally
-	p := s.start(cfg, handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(cfg, handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
 		if runs.add(e.ID()) > 1 {
 			return consumer.Step{}, nil
 		}
@@ -110,7 +112,7 @@ func TestFailedHeartbeatCancelsTheHandler(t *testing.T) {
 	e := s.publishN(1)[0]
 	bustest.Eventually(t, soon, func() bool { return p.Stats().Handled == 1 })
 	s.settled("payment")
-	if m := s.mark("payment", bus.EventKeyOf(e)); m.Failures != 0 || m.Crashes != 0 || runs.of(e.ID()) != 2 {
+	if m := s.mark("payment", event.EventKeyOf(e)); m.Failures != 0 || m.Crashes != 0 || runs.of(e.ID()) != 2 {
 		t.Errorf("%d runs, %d failures, %d crashes; want 2, none, none", runs.of(e.ID()), m.Failures, m.Crashes)
 	}
 	if st := p.Stats(); st.Lost != 1 {
@@ -125,7 +127,7 @@ func TestHeartbeatKeepsALongHandlerAlive(t *testing.T) {
 	cfg.Lease, cfg.HandlerTimeout = 3*time.Second, 3*time.Second
 	cfg.Concurrency = 1 // so that the follower waits longer than a lease
 	var runs tally
-	r := handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
+	r := handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
 		runs.add(e.ID())
 		select {
 		case <-ctx.Done():
@@ -166,7 +168,7 @@ func TestDeleted_durable_and_stream_come_back(t *testing.T) {
 		t.Fatal(err)
 	}
 	unhealthy(t, p)
-	bustest.Provision(t, s.bus, bus.TopologyConfig{})
+	bustest.Provision(t, s.bus, topology.Config{})
 	before = append(before, s.publish(draft("o-3"))...)
 	bustest.Eventually(t, soon, p.Health)
 	s.settled("payment")
@@ -182,9 +184,9 @@ func unhealthy(tb testing.TB, p *process) {
 func privateSystem(t *testing.T, tune func(*server.Options), cfg bus.Config) (*system, *bustest.TestServer) {
 	t.Helper()
 	srv := bustest.StartServer(t, bustest.ServerConfig{Tune: tune})
-	cfg.URL, cfg.Names = srv.URL(), bus.Names{Prefix: bustest.Prefix()}
+	cfg.URL, cfg.Names = srv.URL(), event.Names{Prefix: bustest.Prefix()}
 	s := &system{tb: t, bus: bustest.Connect(t, cfg), url: srv.URL()}
-	bustest.Provision(t, s.bus, bus.TopologyConfig{})
+	bustest.Provision(t, s.bus, topology.Config{})
 	return s, srv
 }
 
@@ -193,7 +195,7 @@ func TestServer_restarts_three_times(t *testing.T) {
 	s, srv := privateSystem(t, nil, bus.Config{})
 	var runs tally
 	p := s.start(config(), counting(&runs), nil)
-	var events []bus.Event
+	var events []event.Event
 	for i := range 3 {
 		events = append(events, s.publish(draft("a-"+string(rune('0'+i))))...)
 		s.settled("payment")
@@ -221,7 +223,7 @@ func TestDenied_emission_waits_for_the_permission(t *testing.T) {
 	}, bus.Config{User: "admin", Password: "admin"})
 	s.user = "payment"
 	var runs tally
-	p := s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		runs.add(e.ID())
 		return pay(e), nil
 	}), nil)
@@ -229,7 +231,7 @@ func TestDenied_emission_waits_for_the_permission(t *testing.T) {
 	bustest.Eventually(t, soon, func() bool { return errors.Is(p.Health(), bus.ErrDenied) })
 	// More often than there are attempts.
 	bustest.Eventually(t, soon, func() bool { return runs.of(e.ID()) > 4 })
-	if m := s.mark("payment", bus.EventKeyOf(e)); m.Failures != 0 || m.Crashes != 0 {
+	if m := s.mark("payment", event.EventKeyOf(e)); m.Failures != 0 || m.Crashes != 0 {
 		t.Errorf("%d failures and %d crashes, want none: it was not the event's fault", m.Failures, m.Crashes)
 	}
 	deny = nil
@@ -253,7 +255,7 @@ func TestNothingIsPulledWhileAllPlacesAreTaken(t *testing.T) {
 	cfg.Concurrency, cfg.InFlight = 1, 1
 	cfg.HandlerTimeout, cfg.Lease = 200*time.Millisecond, time.Minute // no sign of life is due
 	let := make(chan struct{})
-	p := s.start(cfg, handling(func(context.Context, bus.Event) (consumer.Step, error) {
+	p := s.start(cfg, handling(func(context.Context, event.Event) (consumer.Step, error) {
 		<-let
 		return consumer.Step{}, nil
 	}), nil)

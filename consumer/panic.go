@@ -8,12 +8,12 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // contain turns a panic into an error, so that one event cannot take the
 // process and every other event in it down.
-func contain(ctx context.Context, h handler, e bus.Event) (s Step, err error) {
+func contain(ctx context.Context, h handler, e event.Event) (s Step, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = &panicError{value: r, at: panickedAt()}

@@ -12,6 +12,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -32,9 +33,9 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 	if c.durables.isDropped(d) {
 		return c.dropped(d)
 	}
-	event, err := c.decode(durable, d) // 1. decode
+	e, err := c.decode(durable, d) // 1. decode
 	if err == nil {
-		if f, ok := c.stray(d, event); ok {
+		if f, ok := c.stray(d, e); ok {
 			return f
 		}
 	}
@@ -60,7 +61,7 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 	for runs := 1; ; runs++ {
 		var r ran
 		if err == nil {
-			r, err = c.handle(ctx, d, claim, event) // 3. handle
+			r, err = c.handle(ctx, d, claim, e) // 3. handle
 		}
 		slot.release()
 		skipped := errors.Is(err, Skip)
@@ -69,7 +70,7 @@ func (c *Consumer) process(ctx context.Context, d *delivery) fate {
 		}
 		var out []*nats.Msg
 		if err == nil {
-			out, err = c.seal(durable, d, event, r.Step, r.reads)
+			out, err = c.seal(durable, d, e, r.Step, r.reads)
 		}
 		if err != nil {
 			var void error
@@ -120,10 +121,10 @@ func (c *Consumer) turnAway(ctx context.Context, d *delivery, claim *dedup.Claim
 		// Its letter could not be stored last time; the verdict stands.
 		return c.park(ctx, d, claim, nil, last.Reason), true
 	case claim.Failures >= c.cfg.Retry.MaxAttempts:
-		return c.park(ctx, d, claim, nil, bus.ReasonExhausted), true
+		return c.park(ctx, d, claim, nil, event.ReasonExhausted), true
 	case claim.Crashes >= c.cfg.MaxCrashes:
 		attempt := c.attempt(claim, fmt.Errorf("%w: %d runs", errCrashLoop, claim.Crashes))
-		return c.park(ctx, d, claim, &attempt, bus.ReasonCrashLoop), true
+		return c.park(ctx, d, claim, &attempt, event.ReasonCrashLoop), true
 	case claim.Crashes > 0 && !c.suspects.take(d):
 		return c.release(ctx, d, claim, nil, Released, suspectRetry), true
 	}
@@ -166,7 +167,7 @@ func (c *Consumer) spend(ctx context.Context, d *delivery, claim *dedup.Claim, e
 // message's life at the server. final is the attempt that led here, nil if the
 // ledger has it. If the letter cannot be stored the verdict is recorded and
 // the message stays pending, slowly retried; the consumer says so.
-func (c *Consumer) park(ctx context.Context, d *delivery, claim *dedup.Claim, final *bus.Attempt, reason string) fate {
+func (c *Consumer) park(ctx context.Context, d *delivery, claim *dedup.Claim, final *event.Attempt, reason string) fate {
 	if final != nil {
 		final.Reason = reason
 	}
@@ -209,7 +210,7 @@ func (c *Consumer) incomplete(ctx context.Context, d *delivery, claim *dedup.Cla
 		return c.failClosed(durable, d, claim, "publish", out, err)
 	case late != nil && errors.Is(err, outbox.ErrTransaction):
 		err = fmt.Errorf("%w: %w", late, err)
-	case errors.Is(err, bus.ErrTooLarge), errors.Is(err, bus.ErrInvalidEvent):
+	case errors.Is(err, bus.ErrTooLarge), errors.Is(err, event.ErrInvalidEvent):
 		err = Permanent(err) // what it emits can never be stored
 	}
 	return c.fail(ctx, d, claim, err)
@@ -245,7 +246,7 @@ func (c *Consumer) failClosed(ctx context.Context, d *delivery, claim *dedup.Cla
 }
 
 // release writes the claim's end to the ledger and gives the message back.
-func (c *Consumer) release(ctx context.Context, d *delivery, claim *dedup.Claim, failure *bus.Attempt, o Outcome, delay time.Duration) fate {
+func (c *Consumer) release(ctx context.Context, d *delivery, claim *dedup.Claim, failure *event.Attempt, o Outcome, delay time.Duration) fate {
 	if err := c.ledger.Release(ctx, claim, failure, nil); err != nil {
 		return c.unreleased(d, err, o, delay)
 	}

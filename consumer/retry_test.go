@@ -13,6 +13,8 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // TestDependency_down_for_a_while fixes the jitter near its top: full
@@ -24,7 +26,7 @@ func TestDependency_down_for_a_while(t *testing.T) {
 	cfg := config()
 	cfg.Retry = consumer.RetryPolicy{MaxAttempts: 5, BaseDelay: 500 * time.Millisecond, MaxDelay: 5 * time.Second}
 	down := time.Now().Add(3 * time.Second)
-	p := s.prepare(cfg, handling(func(context.Context, bus.Event) (consumer.Step, error) {
+	p := s.prepare(cfg, handling(func(context.Context, event.Event) (consumer.Step, error) {
 		if time.Now().Before(down) {
 			return consumer.Step{}, errFlaky
 		}
@@ -50,7 +52,7 @@ func TestLowered_maximum_parks_what_is_above_it(t *testing.T) {
 	cfg.Retry.MaxAttempts, cfg.Grace = 10, time.Millisecond
 	var runs tally
 	fifth := make(chan struct{})
-	r := handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
+	r := handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
 		if runs.add(e.ID()) < 5 {
 			return consumer.Step{}, errFlaky
 		}
@@ -68,7 +70,7 @@ func TestLowered_maximum_parks_what_is_above_it(t *testing.T) {
 	s.start(cfg, r, nil)
 	l := s.letter()
 	s.settled("payment")
-	if l.Reason != bus.ReasonExhausted || l.Failures != 4 {
+	if l.Reason != event.ReasonExhausted || l.Failures != 4 {
 		t.Errorf("letter says %s after %d failures, want exhausted after 4", l.Reason, l.Failures)
 	}
 	if n := runs.of("o-0"); n != 5 {
@@ -85,7 +87,7 @@ func TestRestarts_spend_no_attempts(t *testing.T) {
 	// A handler that is too long for any of these processes.
 	run := func() *process {
 		begun := make(chan struct{})
-		p := s.start(cfg, handling(func(ctx context.Context, _ bus.Event) (consumer.Step, error) {
+		p := s.start(cfg, handling(func(ctx context.Context, _ event.Event) (consumer.Step, error) {
 			close(begun)
 			<-ctx.Done()
 			return consumer.Step{}, ctx.Err()
@@ -98,7 +100,7 @@ func TestRestarts_spend_no_attempts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if m := s.mark("payment", bus.EventKeyOf(e)); m.Failures != 0 || m.Crashes != 0 || m.State != "waiting" {
+	if m := s.mark("payment", event.EventKeyOf(e)); m.Failures != 0 || m.Crashes != 0 || m.State != "waiting" {
 		t.Errorf("%s with %d failures and %d crashes after graceful restarts, want waiting with none", m.State, m.Failures, m.Crashes)
 	}
 	for range 2 {
@@ -107,8 +109,8 @@ func TestRestarts_spend_no_attempts(t *testing.T) {
 	var effects tally
 	s.start(cfg, counting(&effects), nil)
 	s.settled("payment")
-	effects.wantOnce(t, []bus.Event{e})
-	if m := s.mark("payment", bus.EventKeyOf(e)); m.Failures != 0 || m.Crashes != 2 {
+	effects.wantOnce(t, []event.Event{e})
+	if m := s.mark("payment", event.EventKeyOf(e)); m.Failures != 0 || m.Crashes != 2 {
 		t.Errorf("%d failures and %d crashes, want none and 2: crashes are counted on their own", m.Failures, m.Crashes)
 	}
 }
@@ -119,7 +121,7 @@ func TestRetries_that_clog_the_durable_are_reported(t *testing.T) {
 	cfg := config()
 	cfg.MaxAckPending, cfg.Retry.DeferAfter = 10, 2*time.Minute
 	var healthy tally
-	p := s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(cfg, handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		if strings.HasPrefix(e.ID(), "bad") {
 			return consumer.Step{}, consumer.RetryAfter(errFlaky, time.Minute)
 		}
@@ -145,7 +147,7 @@ func TestRetries_that_clog_the_durable_are_reported(t *testing.T) {
 func TestStream_that_forgets_before_the_last_retry_is_refused(t *testing.T) {
 	t.Parallel()
 	s := bareSystem(t)
-	bustest.Provision(t, s.bus, bus.TopologyConfig{EventsMaxAge: 5 * time.Second, Duplicates: time.Second})
+	bustest.Provision(t, s.bus, topology.Config{EventsMaxAge: 5 * time.Second, Duplicates: time.Second})
 	cfg := config()
 	cfg.Lease, cfg.Retry.BaseDelay, cfg.Retry.MaxDelay = 2*time.Second, 10*time.Second, 10*time.Second
 	p := s.prepare(cfg, counting(new(tally)), nil)
@@ -161,7 +163,7 @@ func TestRetry_holds_its_key(t *testing.T) {
 	var runs tally
 	var mu sync.Mutex
 	var order []string
-	r := handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	r := handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		order = append(order, e.ID())
@@ -197,7 +199,7 @@ func TestReplayed_older_event_is_closed_by_its_version(t *testing.T) {
 	var mu sync.Mutex
 	version, mended := int64(0), false
 	r := consumer.NewRegistry()
-	consumer.Handle(r, placed, func(_ context.Context, e bus.Event, o orderData) (consumer.Step, error) {
+	consumer.Handle(r, placed, func(_ context.Context, e event.Event, o orderData) (consumer.Step, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -239,7 +241,7 @@ func TestAttempts_are_as_many_as_configured(t *testing.T) {
 	cfg := config()
 	cfg.Retry.MaxAttempts = 4
 	var runs tally
-	s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	s.start(cfg, handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		runs.add(e.ID())
 		if e.ID() == "permanent" {
 			return consumer.Step{}, consumer.Permanent(errFlaky)
@@ -259,7 +261,7 @@ func TestAttempts_are_as_many_as_configured(t *testing.T) {
 		t.Errorf("%d dead letters, want 2", len(letters))
 	}
 	for _, l := range letters {
-		if want := map[string]string{"transient": bus.ReasonExhausted, "permanent": bus.ReasonPermanent}[l.EventID]; l.Reason != want {
+		if want := map[string]string{"transient": event.ReasonExhausted, "permanent": event.ReasonPermanent}[l.EventID]; l.Reason != want {
 			t.Errorf("%s is parked as %s, want %s", l.EventID, l.Reason, want)
 		}
 	}
@@ -293,6 +295,6 @@ func TestRunWithoutStreamsSaysWhatIsMissing(t *testing.T) {
 func bareSystem(t *testing.T) *system {
 	t.Helper()
 	s := &system{tb: t, server: bustest.Server(t)}
-	s.bus = bustest.Connect(t, bus.Config{InProcess: s.server, Names: bus.Names{Prefix: bustest.Prefix()}})
+	s.bus = bustest.Connect(t, bus.Config{InProcess: s.server, Names: event.Names{Prefix: bustest.Prefix()}})
 	return s
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/state"
 )
 
@@ -22,7 +23,7 @@ var outgoingIDs = uuid.MustParse("6f1f8a52-5c1c-5e0a-9d0b-4a7e2f0f6c11") //nolin
 // seal gives a step's events their identity. The ids are derived from what
 // caused them, so a rerun emits the same ones and a half-finished step repeats
 // harmlessly. What can never be stored is found here, before any is sent.
-func (c *Consumer) seal(ctx context.Context, d *delivery, cause bus.Event, step Step, reads *state.Reads) ([]*nats.Msg, error) {
+func (c *Consumer) seal(ctx context.Context, d *delivery, cause event.Event, step Step, reads *state.Reads) ([]*nats.Msg, error) {
 	out := make([]*nats.Msg, 0, len(step.Events)+len(step.Timers)+len(step.Cancel)+len(step.State))
 	for i, draft := range step.Events {
 		m, err := c.message(draft, c.identity(cause, i))
@@ -42,7 +43,7 @@ func (c *Consumer) seal(ctx context.Context, d *delivery, cause bus.Event, step 
 	return append(append(out, timers...), documents...), nil
 }
 
-func (c *Consumer) message(draft bus.Draft, id bus.Identity) (*nats.Msg, error) {
+func (c *Consumer) message(draft event.Draft, id event.Identity) (*nats.Msg, error) {
 	e, err := draft.Seal(id)
 	if err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func (c *Consumer) astray(ctx context.Context, out []*nats.Msg, err error) bool 
 	})
 }
 
-func (c *Consumer) identity(cause bus.Event, index int) bus.Identity {
+func (c *Consumer) identity(cause event.Event, index int) event.Identity {
 	id := DerivedIdentity(c.cfg.Name, cause, index)
 	id.Source = c.cfg.Source
 	id.TypePrefix = c.bus.Names().TypePrefix
@@ -82,29 +83,29 @@ func (c *Consumer) identity(cause bus.Event, index int) bus.Identity {
 // DerivedIdentity is the identity of the index-th event that consumer emits
 // because of cause, but for its source: id UUIDv5(consumer, event key, index),
 // the cause's correlation and trace, causation the cause's id, time now.
-func DerivedIdentity(consumer bus.Consumer, cause bus.Event, index int) bus.Identity {
+func DerivedIdentity(consumer event.Consumer, cause event.Event, index int) event.Identity {
 	return follow(cause, derivedID(consumer, cause, strconv.Itoa(index)), time.Now().UTC())
 }
 
 // follow is the identity of an event that cause leads to.
-func follow(cause bus.Event, id string, at time.Time) bus.Identity {
-	return bus.Identity{
+func follow(cause event.Event, id string, at time.Time) event.Identity {
+	return event.Identity{
 		ID:          id,
 		Time:        at.UTC(),
-		Correlation: bus.Extension(cause, bus.ExtCorrelation),
+		Correlation: event.Extension(cause, event.ExtCorrelation),
 		Causation:   cause.ID(),
-		Traceparent: bus.Extension(cause, bus.ExtTraceparent),
-		Tracestate:  bus.Extension(cause, bus.ExtTracestate),
+		Traceparent: event.Extension(cause, event.ExtTraceparent),
+		Tracestate:  event.Extension(cause, event.ExtTracestate),
 	}
 }
 
 // derivedID is UUIDv5 over (consumer, event key of cause, parts). No part but
 // the last may contain a NUL.
-func derivedID(consumer bus.Consumer, cause bus.Event, parts ...string) string {
+func derivedID(consumer event.Consumer, cause event.Event, parts ...string) string {
 	name := make([]byte, 0, 96)
 	name = append(name, consumer...)
 	name = append(name, 0)
-	name = append(name, bus.EventKeyOf(cause)...)
+	name = append(name, event.EventKeyOf(cause)...)
 	for _, part := range parts {
 		name = append(name, 0)
 		name = append(name, part...)

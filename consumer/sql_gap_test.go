@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/sqltap"
 	"github.com/farandole/farandole/internal/wiretap"
 )
@@ -50,7 +50,7 @@ func (w sqlWhole) statements() int { return 2 + 1 + w.size() - 1 + 1 }
 // After the last one that is the answer to it.
 func (w sqlWhole) registry(n int, before, after sqltap.Verdict) (*consumer.Registry, func(*process, dedup.Ledger) dedup.Ledger) {
 	var l *sqlLedger
-	r := handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
+	r := handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
 		w.runs.add(e.ID())
 		tx, err := l.inbox.Begin(ctx, w.cfg.Name, e)
 		if err == nil {
@@ -65,7 +65,7 @@ func (w sqlWhole) registry(n int, before, after sqltap.Verdict) (*consumer.Regis
 			Cancel: []consumer.TimerID{{Name: "reminder", Key: "o-1"}},
 		}
 		for i := range events {
-			step.Events = append(step.Events, paid.New(bus.Key(fmt.Sprint("p-", i)), orderData{}))
+			step.Events = append(step.Events, paid.New(event.Key(fmt.Sprint("p-", i)), orderData{}))
 		}
 		return step, nil
 	})
@@ -150,7 +150,7 @@ func TestGap_SQL_completing(t *testing.T) {
 				if st := p.Stats(); st.Handled != uint64(1-stored) || st.Parked+st.Retried > 0 {
 					t.Errorf("stats %+v after %d steps were stored", st, stored)
 				}
-				if m := w.mark(w.cfg.Name, bus.EventKeyOf(w.event)); m.State != "done" || m.Failures > 0 || m.Crashes != claims*(1-stored) {
+				if m := w.mark(w.cfg.Name, event.EventKeyOf(w.event)); m.State != "done" || m.Failures > 0 || m.Crashes != claims*(1-stored) {
 					t.Errorf("mark is %+v", m)
 				}
 			})
@@ -185,11 +185,11 @@ func outageCompleting(t *testing.T, w sqlWhole, n, failures int) {
 	t.Helper()
 	r, wrap := w.registry(n+1, sqltap.Break, sqltap.Lose)
 	p := w.start(w.cfg, r, wrap)
-	bustest.Eventually(t, soon, func() bool { return w.mark(w.cfg.Name, bus.EventKeyOf(w.event)).State == "done" })
+	bustest.Eventually(t, soon, func() bool { return w.mark(w.cfg.Name, event.EventKeyOf(w.event)).State == "done" })
 	w.settled(w.cfg.Name)
 	w.wantEffects(1)
 	w.wantParts(1)
-	if m := w.mark(w.cfg.Name, bus.EventKeyOf(w.event)); m.Crashes > 0 || m.Failures != failures {
+	if m := w.mark(w.cfg.Name, event.EventKeyOf(w.event)); m.Crashes > 0 || m.Failures != failures {
 		t.Errorf("%d crashes and %d failures, want none and %d: %+v", m.Crashes, m.Failures, failures, m.First)
 	}
 	wantIdle(t, p)
@@ -333,7 +333,7 @@ func TestGap_SQL_deferring(t *testing.T) {
 				t.Parallel()
 				g := newSQLGap(t, kind, false)
 				g.cfg.Retry.DeferAfter = time.Second
-				r := handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+				r := handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 					if g.runs.add(e.ID()) < 3 {
 						return consumer.Step{}, consumer.RetryAfter(errFlaky, 6*time.Second) // not before the timer was seen
 					}
@@ -343,7 +343,7 @@ func TestGap_SQL_deferring(t *testing.T) {
 				if n := len(g.deferred()); n != tt.waiting {
 					t.Errorf("%d retries wait after the crash, want %d", n, tt.waiting)
 				}
-				if m := g.mark(g.cfg.Name, bus.EventKeyOf(g.event)); m.Failures != tt.failures {
+				if m := g.mark(g.cfg.Name, event.EventKeyOf(g.event)); m.Failures != tt.failures {
 					t.Errorf("%d failures marked after the crash, want %d", m.Failures, tt.failures)
 				}
 				g.start(g.cfg, r, nil)

@@ -11,6 +11,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/internal/sqltap"
 	"github.com/farandole/farandole/outbox"
@@ -151,7 +152,7 @@ func (d *databases) ledger(b *bus.Bus) (ledger, error) {
 }
 
 // connect opens the database behind a tap of its own.
-func (d *databases) connect(known *database, n bus.Names, l *sqlLedger) (*outbox.Outbox, error) {
+func (d *databases) connect(known *database, n event.Names, l *sqlLedger) (*outbox.Outbox, error) {
 	pool, err := d.open(known.target)
 	if err != nil {
 		return nil, err
@@ -167,7 +168,7 @@ func (d *databases) connect(known *database, n bus.Names, l *sqlLedger) (*outbox
 }
 
 // begin makes the tables and runs the system's relay until the end of the test.
-func (d *databases) begin(known *database, n bus.Names) error {
+func (d *databases) begin(known *database, n event.Names) error {
 	l := &sqlLedger{judge: &judge{}}
 	o, err := d.connect(known, n, l)
 	if err != nil {

@@ -9,14 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/pg"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/state"
+	"github.com/farandole/farandole/topology"
 )
 
 // eachEngine runs a test with each database and a ledger without claims, the default.
@@ -34,15 +35,15 @@ func eachEngine(t *testing.T, test func(t *testing.T, s *system)) {
 
 // startWorking runs a process whose handler works in its transaction: it has
 // counted its event there before work goes on.
-func (s *system) startWorking(cfg consumer.Config, work func(ctx context.Context, tx *sql.Tx, e bus.Event) (consumer.Step, error)) *process {
+func (s *system) startWorking(cfg consumer.Config, work func(ctx context.Context, tx *sql.Tx, e event.Event) (consumer.Step, error)) *process {
 	s.tb.Helper()
 	r, wrap := s.working(cfg, work)
 	return s.start(cfg, r, wrap)
 }
 
-func (s *system) working(cfg consumer.Config, work func(ctx context.Context, tx *sql.Tx, e bus.Event) (consumer.Step, error)) (*consumer.Registry, func(*process, dedup.Ledger) dedup.Ledger) {
+func (s *system) working(cfg consumer.Config, work func(ctx context.Context, tx *sql.Tx, e event.Event) (consumer.Step, error)) (*consumer.Registry, func(*process, dedup.Ledger) dedup.Ledger) {
 	var inbox *outbox.Inbox
-	r := handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
+	r := handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
 		tx, err := inbox.Begin(ctx, cfg.Name, e)
 		if err == nil {
 			err = effect(ctx, tx, e)
@@ -59,7 +60,7 @@ func (s *system) working(cfg consumer.Config, work func(ctx context.Context, tx 
 }
 
 // effect counts an event in a table.
-func effect(ctx context.Context, tx *sql.Tx, e bus.Event) error {
+func effect(ctx context.Context, tx *sql.Tx, e event.Event) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO effects (event, runs) VALUES ($1, 1)
 		ON CONFLICT (event) DO UPDATE SET runs = effects.runs + 1`, e.ID())
 	return err
@@ -97,7 +98,7 @@ func TestSQL_outcomes(t *testing.T) {
 		cfg := config()
 		cfg.Retry.MaxAttempts = 2
 		cfg.HandlerTimeout, cfg.Lease = 5*time.Second, 5*time.Second
-		p := s.startWorking(cfg, func(ctx context.Context, _ *sql.Tx, e bus.Event) (consumer.Step, error) {
+		p := s.startWorking(cfg, func(ctx context.Context, _ *sql.Tx, e event.Event) (consumer.Step, error) {
 			switch e.ID() {
 			case "skipped":
 				return consumer.Step{}, consumer.Skip
@@ -111,7 +112,7 @@ func TestSQL_outcomes(t *testing.T) {
 				<-ctx.Done()
 				return consumer.Step{}, ctx.Err()
 			case "emits nonsense":
-				return consumer.Emit(bus.Draft{Type: "nonsense"}), nil
+				return consumer.Emit(event.Draft{Type: "nonsense"}), nil
 			case "keeps documents":
 				return consumer.Step{State: []state.Change{{}}}, nil
 			}
@@ -119,7 +120,7 @@ func TestSQL_outcomes(t *testing.T) {
 		})
 		for _, id := range []string{"works", "skipped", "fails", "hopeless", "panics", "late", "emits nonsense", "keeps documents"} {
 			d := draft("o")
-			d.ID, d.Key = id, bus.Key(strings.ReplaceAll(id, " ", "-"))
+			d.ID, d.Key = id, event.Key(strings.ReplaceAll(id, " ", "-"))
 			s.publish(d)
 		}
 		s.settled("payment")
@@ -132,8 +133,8 @@ func TestSQL_outcomes(t *testing.T) {
 			t.Errorf("%d events emitted, want 1", n)
 		}
 		reasons := map[string]string{
-			"fails": bus.ReasonExhausted, "hopeless": bus.ReasonPermanent, "panics": bus.ReasonExhausted,
-			"late": bus.ReasonExhausted, "emits nonsense": bus.ReasonPermanent, "keeps documents": bus.ReasonPermanent,
+			"fails": event.ReasonExhausted, "hopeless": event.ReasonPermanent, "panics": event.ReasonExhausted,
+			"late": event.ReasonExhausted, "emits nonsense": event.ReasonPermanent, "keeps documents": event.ReasonPermanent,
 		}
 		for _, l := range s.letters() {
 			if l.Reason != reasons[l.EventID] {
@@ -156,7 +157,7 @@ func TestSQL_abandoned_handler(t *testing.T) {
 		cfg := config()
 		cfg.Grace = time.Millisecond
 		begun, let := make(chan struct{}), make(chan struct{})
-		r, wrap := s.working(cfg, func(_ context.Context, _ *sql.Tx, e bus.Event) (consumer.Step, error) {
+		r, wrap := s.working(cfg, func(_ context.Context, _ *sql.Tx, e event.Event) (consumer.Step, error) {
 			close(begun)
 			<-let
 			return pay(e), nil
@@ -169,7 +170,7 @@ func TestSQL_abandoned_handler(t *testing.T) {
 			t.Errorf("Run = %v, want ErrAbandoned", err)
 		}
 		wantIdle(t, p)
-		fresh := s.startWorking(cfg, func(_ context.Context, _ *sql.Tx, e bus.Event) (consumer.Step, error) { return pay(e), nil })
+		fresh := s.startWorking(cfg, func(_ context.Context, _ *sql.Tx, e event.Event) (consumer.Step, error) { return pay(e), nil })
 		bustest.Eventually(t, soon, func() bool { return fresh.Stats().Handled == 1 })
 		close(let) // it comes too late
 		bustest.Eventually(t, soon, func() bool { return p.Stats().InFlight == 0 })
@@ -192,7 +193,7 @@ func TestDoubled_events_on_the_SQL_ledger(t *testing.T) {
 		cfg := config()
 		cfg.Lease, cfg.HandlerTimeout = 5*time.Second, 5*time.Second // a copy that lost comes again after a lease
 		var failed tally
-		work := func(_ context.Context, _ *sql.Tx, e bus.Event) (consumer.Step, error) {
+		work := func(_ context.Context, _ *sql.Tx, e event.Event) (consumer.Step, error) {
 			if failed.add(e.ID()) == 1 && strings.HasSuffix(e.ID(), "7") {
 				return consumer.Step{}, errFlaky
 			}
@@ -226,7 +227,7 @@ func TestRecreated_durable_on_the_SQL_ledger(t *testing.T) {
 		t.Helper()
 		cfg := config()
 		cfg.Lease, cfg.HandlerTimeout = time.Minute, time.Minute
-		work := func(_ context.Context, _ *sql.Tx, e bus.Event) (consumer.Step, error) { return pay(e), nil }
+		work := func(_ context.Context, _ *sql.Tx, e event.Event) (consumer.Step, error) { return pay(e), nil }
 		p := s.startWorking(cfg, work)
 		events := s.publishN(40)
 		s.settled("payment")
@@ -255,7 +256,7 @@ func TestSQL_replay(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *system) {
 		t.Helper()
 		fixed := make(chan struct{})
-		s.startWorking(config(), func(_ context.Context, _ *sql.Tx, e bus.Event) (consumer.Step, error) {
+		s.startWorking(config(), func(_ context.Context, _ *sql.Tx, e event.Event) (consumer.Step, error) {
 			select {
 			case <-fixed:
 			default:
@@ -293,7 +294,7 @@ func TestMissing_dead_letter_stream_with_the_SQL_ledger(t *testing.T) {
 		if err := s.bus.JetStream().DeleteStream(t.Context(), s.bus.Names().DLQStream()); err != nil {
 			t.Fatal(err)
 		}
-		p := s.startWorking(config(), func(_ context.Context, _ *sql.Tx, e bus.Event) (consumer.Step, error) {
+		p := s.startWorking(config(), func(_ context.Context, _ *sql.Tx, e event.Event) (consumer.Step, error) {
 			if e.ID() == "o-1" {
 				return consumer.Step{}, errFlaky
 			}
@@ -306,7 +307,7 @@ func TestMissing_dead_letter_stream_with_the_SQL_ledger(t *testing.T) {
 		if got := s.effects().all(); got["o-0"] != 1 || got["o-1"] != 0 || got["o-2"] != 1 {
 			t.Errorf("effects are %v", got)
 		}
-		bustest.Provision(t, s.bus, bus.TopologyConfig{})
+		bustest.Provision(t, s.bus, topology.Config{})
 		if l := s.letter(); l.EventID != "o-1" || l.Failures != 3 {
 			t.Errorf("the letter is of %s after %d failures, want o-1 after 3", l.EventID, l.Failures)
 		}
@@ -326,7 +327,7 @@ func TestOutage_SQL_database(t *testing.T) {
 	cfg := config()
 	cfg.Lease, cfg.HandlerTimeout = 10*time.Second, 10*time.Second
 	begun, stopped := make(chan struct{}), make(chan struct{})
-	p := s.startWorking(cfg, func(_ context.Context, _ *sql.Tx, e bus.Event) (consumer.Step, error) {
+	p := s.startWorking(cfg, func(_ context.Context, _ *sql.Tx, e event.Event) (consumer.Step, error) {
 		if e.ID() == "during" {
 			select {
 			case begun <- struct{}{}:
@@ -355,7 +356,7 @@ func TestOutage_SQL_database(t *testing.T) {
 		t.Errorf("%d events emitted, want 3", n)
 	}
 	for _, e := range events {
-		if m := s.mark("payment", bus.EventKeyOf(e)); m.State != "done" || m.Failures > 0 || m.Crashes > 0 {
+		if m := s.mark("payment", event.EventKeyOf(e)); m.State != "done" || m.Failures > 0 || m.Crashes > 0 {
 			t.Errorf("%s: mark is %+v", e.ID(), m)
 		}
 	}
@@ -370,7 +371,7 @@ func TestOutage_SQL_locked(t *testing.T) {
 	l := s.open(s.bus).(*sqlLedger)
 	cfg := config()
 	cfg.HandlerTimeout, cfg.Retry.MaxAttempts = 200*time.Millisecond, 1
-	p := s.startWorking(cfg, func(_ context.Context, _ *sql.Tx, e bus.Event) (consumer.Step, error) { return pay(e), nil })
+	p := s.startWorking(cfg, func(_ context.Context, _ *sql.Tx, e event.Event) (consumer.Step, error) { return pay(e), nil })
 	bustest.Eventually(t, soon, func() bool { // it has written what it does at its start
 		info, err := s.durable("payment")
 		return err == nil && info.NumWaiting > 0
@@ -403,7 +404,7 @@ func TestSQL_heartbeat(t *testing.T) {
 			s.kind = sqlKind(t, e, true)
 			cfg := config()
 			cfg.Lease, cfg.HandlerTimeout = 12*time.Second, 12*time.Second
-			p := s.startWorking(cfg, func(ctx context.Context, _ *sql.Tx, e bus.Event) (consumer.Step, error) {
+			p := s.startWorking(cfg, func(ctx context.Context, _ *sql.Tx, e event.Event) (consumer.Step, error) {
 				select {
 				case <-ctx.Done():
 				case <-time.After(5 * time.Second): // longer than a heartbeat

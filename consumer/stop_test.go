@@ -13,6 +13,8 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // stopping is a configuration under which only a clean stop gives events to
@@ -28,7 +30,7 @@ func TestStop_finishes_what_runs_and_gives_the_rest_back(t *testing.T) {
 	s := newSystem(t)
 	var runs tally
 	begun, let := make(chan struct{}, 64), make(chan struct{})
-	old := s.start(stopping(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	old := s.start(stopping(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		runs.add(e.ID())
 		begun <- struct{}{}
 		<-let
@@ -57,7 +59,7 @@ func TestStop_finishes_what_runs_and_gives_the_rest_back(t *testing.T) {
 		t.Errorf("stats of the stopped process = %+v, want 5 handled and 50 or more released", st)
 	}
 	for _, e := range events {
-		if m := s.mark("payment", bus.EventKeyOf(e)); m.Failures != 0 || m.Crashes != 0 {
+		if m := s.mark("payment", event.EventKeyOf(e)); m.Failures != 0 || m.Crashes != 0 {
 			t.Errorf("%s: %d failures and %d crashes, want none", e.ID(), m.Failures, m.Crashes)
 		}
 	}
@@ -70,7 +72,7 @@ func TestHandler_longer_than_the_grace_is_given_back(t *testing.T) {
 	cfg.Grace = 50 * time.Millisecond
 	begun := make(chan struct{})
 	cause := make(chan error, 1)
-	p := s.start(cfg, handling(func(ctx context.Context, _ bus.Event) (consumer.Step, error) {
+	p := s.start(cfg, handling(func(ctx context.Context, _ event.Event) (consumer.Step, error) {
 		close(begun)
 		<-ctx.Done()
 		cause <- context.Cause(ctx)
@@ -88,7 +90,7 @@ func TestHandler_longer_than_the_grace_is_given_back(t *testing.T) {
 	s.start(cfg, counting(&effects), nil)
 	s.settled("payment")
 	effects.wantOnce(t, events)
-	if m := s.mark("payment", bus.EventKeyOf(events[0])); m.Failures != 0 || m.Crashes != 0 {
+	if m := s.mark("payment", event.EventKeyOf(events[0])); m.Failures != 0 || m.Crashes != 0 {
 		t.Errorf("%d failures and %d crashes, want none", m.Failures, m.Crashes)
 	}
 }
@@ -101,7 +103,7 @@ func TestStopKeepsWhatAHandlerDecided(t *testing.T) {
 	cfg := stopping()
 	cfg.Grace = 50 * time.Millisecond
 	begun := make(chan struct{}, 3)
-	p := s.start(cfg, handling(func(ctx context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(cfg, handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
 		begun <- struct{}{}
 		<-ctx.Done()
 		switch e.ID() {
@@ -134,7 +136,7 @@ func TestHandlersThatIgnoreTheirCancellationAreAbandoned(t *testing.T) {
 	cfg := config()
 	cfg.Grace = time.Millisecond
 	begun, let := make(chan struct{}), make(chan struct{})
-	p := s.prepare(cfg, handling(func(context.Context, bus.Event) (consumer.Step, error) {
+	p := s.prepare(cfg, handling(func(context.Context, event.Event) (consumer.Step, error) {
 		close(begun)
 		<-let
 		return consumer.Step{}, nil
@@ -189,8 +191,8 @@ func TestStopAfterTheConnectionWasClosedIsClean(t *testing.T) {
 func TestStopDuringAnOutageIsClean(t *testing.T) {
 	t.Parallel()
 	server := bustest.StartServer(t, bustest.ServerConfig{})
-	b := bustest.Connect(t, bus.Config{URL: server.URL(), Names: bus.Names{Prefix: bustest.Prefix()}})
-	bustest.Provision(t, b, bus.TopologyConfig{})
+	b := bustest.Connect(t, bus.Config{URL: server.URL(), Names: event.Names{Prefix: bustest.Prefix()}})
+	bustest.Provision(t, b, topology.Config{})
 	s := &system{tb: t, bus: b, url: server.URL()}
 	p := s.start(config(), counting(new(tally)), nil)
 	s.publishN(1)
@@ -210,7 +212,7 @@ func TestStopDuringAnOutageIsClean(t *testing.T) {
 func TestAMissingStreamIsToldWithItsRemedy(t *testing.T) {
 	t.Parallel()
 	s := &system{tb: t, server: bustest.Server(t)}
-	s.bus = bustest.Connect(t, bus.Config{InProcess: s.server, Names: bus.Names{Prefix: bustest.Prefix()}})
+	s.bus = bustest.Connect(t, bus.Config{InProcess: s.server, Names: event.Names{Prefix: bustest.Prefix()}})
 	foreign := config()
 	foreign.From = &consumer.Source{Stream: "NOBODYS", Subjects: []string{"x.>"}}
 	for want, cfg := range map[string]consumer.Config{
@@ -235,7 +237,7 @@ func TestMetricsCountOutcomes(t *testing.T) {
 	cfg := config()
 	reg := prometheus.NewRegistry()
 	cfg.Metrics = reg
-	p := s.start(cfg, handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	p := s.start(cfg, handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		switch e.ID() {
 		case "bad":
 			return consumer.Step{}, consumer.Permanent(errFlaky)

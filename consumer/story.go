@@ -7,24 +7,24 @@ import (
 	"strings"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/text"
 )
 
 // attempt tells a failure for the ledger.
-func (c *Consumer) attempt(claim *dedup.Claim, err error) bus.Attempt {
-	return bus.Attempt{
+func (c *Consumer) attempt(claim *dedup.Claim, err error) event.Attempt {
+	return event.Attempt{
 		Number: claim.Failures + 1,
 		At:     time.Now().UTC(),
 		Class:  classOf(err),
-		Error:  text.Cut(err.Error(), bus.MaxErrorText),
+		Error:  text.Cut(err.Error(), event.MaxErrorText),
 		Host:   c.host,
 	}
 }
 
-func (c *Consumer) story(d *delivery, claim *dedup.Claim, final *bus.Attempt, reason string) dlq.Story {
+func (c *Consumer) story(d *delivery, claim *dedup.Claim, final *event.Attempt, reason string) dlq.Story {
 	attempts, failures := claim.Attempts, claim.Failures
 	if final != nil {
 		attempts, failures = append(slices.Clone(attempts), *final), failures+1
@@ -46,7 +46,7 @@ func classOf(err error) string {
 		return "goexit"
 	case errors.Is(err, ErrTimeout):
 		return "timeout"
-	case errors.Is(err, bus.ErrDecode):
+	case errors.Is(err, event.ErrDecode):
 		return "decode"
 	}
 	for {
@@ -71,9 +71,9 @@ func classOf(err error) string {
 	return name
 }
 
-func lastOf(attempts []bus.Attempt) bus.Attempt {
+func lastOf(attempts []event.Attempt) event.Attempt {
 	if len(attempts) == 0 {
-		return bus.Attempt{}
+		return event.Attempt{}
 	}
 	return attempts[len(attempts)-1]
 }

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // tally counts by name.
@@ -38,7 +38,7 @@ func (c *tally) all() map[string]int {
 }
 
 // wantOnce checks that each event has been counted once, and nothing else.
-func (c *tally) wantOnce(tb testing.TB, events []bus.Event) {
+func (c *tally) wantOnce(tb testing.TB, events []event.Event) {
 	tb.Helper()
 	all := c.all()
 	for _, e := range events {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 )
 
 // Timer is an event that the server publishes when its time has come, whether
@@ -55,13 +56,13 @@ type Timer struct {
 	After time.Duration
 	// Event is what is published then; its key is the timer's. The event's
 	// time is the instant for which the timer is set. Required.
-	Event bus.Draft
+	Event event.Draft
 }
 
 // TimerID names a timer of a consumer, to cancel it.
 type TimerID struct {
 	Name string
-	Key  bus.Key // of its event
+	Key  event.Key // of its event
 }
 
 // MaxTimer is the longest that a timer can be set for.
@@ -114,7 +115,7 @@ func (s Step) Validate() error {
 }
 
 // timers are the messages that set and cancel a step's timers.
-func (c *Consumer) timers(ctx context.Context, d *delivery, cause bus.Event, step Step) ([]*nats.Msg, error) {
+func (c *Consumer) timers(ctx context.Context, d *delivery, cause event.Event, step Step) ([]*nats.Msg, error) {
 	if len(step.Timers)+len(step.Cancel) == 0 {
 		return nil, nil
 	}
@@ -145,7 +146,7 @@ func (c *Consumer) timers(ctx context.Context, d *delivery, cause bus.Event, ste
 
 // timer is the message that waits. What it will publish is encoded now; the
 // server takes off what is its own business.
-func (c *Consumer) timer(d *delivery, cause bus.Event, t Timer) (*nats.Msg, error) {
+func (c *Consumer) timer(d *delivery, cause event.Event, t Timer) (*nats.Msg, error) {
 	due := d.begun().Add(t.After)
 	id := TimerIdentity(c.cfg.Name, cause, t.ID(), due)
 	id.Source, id.TypePrefix = c.cfg.Source, c.bus.Names().TypePrefix
@@ -153,7 +154,7 @@ func (c *Consumer) timer(d *delivery, cause bus.Event, t Timer) (*nats.Msg, erro
 	if err != nil {
 		return nil, err
 	}
-	m.Header[jetstream.ScheduleHeader] = []string{bus.ScheduleAt(due)}
+	m.Header[jetstream.ScheduleHeader] = []string{event.ScheduleAt(due)}
 	m.Header[jetstream.ScheduleTargetHeader] = []string{c.bus.Names().DueSubject(m.Subject)}
 	m.Subject = c.bus.Names().TimerSubject(c.cfg.Name, t.Name, t.Event.Key)
 	return m, c.bus.Fit(m)
@@ -162,7 +163,7 @@ func (c *Consumer) timer(d *delivery, cause bus.Event, t Timer) (*nats.Msg, erro
 // cancellation is the message that takes a timer's place and soon vanishes.
 // Its id is derived: the copy that a rerun sends must not end a timer that was
 // set again since.
-func (c *Consumer) cancellation(cause bus.Event, id TimerID) *nats.Msg {
+func (c *Consumer) cancellation(cause event.Event, id TimerID) *nats.Msg {
 	return &nats.Msg{
 		Subject: c.bus.Names().TimerSubject(c.cfg.Name, id.Name, id.Key),
 		Header: nats.Header{
@@ -176,7 +177,7 @@ func (c *Consumer) cancellation(cause bus.Event, id TimerID) *nats.Msg {
 // TimerIdentity is the identity of the event of a timer that consumer sets
 // because of cause, but for its source: id UUIDv5(consumer, event key, "timer",
 // name, key), time the instant at which it is due, the rest as in [DerivedIdentity].
-func TimerIdentity(consumer bus.Consumer, cause bus.Event, id TimerID, due time.Time) bus.Identity {
+func TimerIdentity(consumer event.Consumer, cause event.Event, id TimerID, due time.Time) event.Identity {
 	return follow(cause, derivedID(consumer, cause, "timer", id.Name, string(id.Key)), due)
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // TestTimersBesideAtomicBatches: with the stream ledger a timer is set before the
@@ -33,7 +35,7 @@ func TestTimersBesideAtomicBatches(t *testing.T) {
 func TestTimerOfManyBesideAtomicBatches(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	p := s.start(config(), handling(func(context.Context, bus.Event) (consumer.Step, error) {
+	p := s.start(config(), handling(func(context.Context, event.Event) (consumer.Step, error) {
 		return consumer.Step{Timers: []consumer.Timer{deadline("all", time.Hour)}}, nil
 	}), streamLedger)
 	const orders = 20
@@ -60,7 +62,7 @@ func streamLedger(p *process, _ dedup.Ledger) dedup.Ledger {
 func TestTimersSurviveARestart(t *testing.T) {
 	t.Parallel()
 	server := bustest.StartServer(t, bustest.ServerConfig{})
-	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: server.URL(), Names: bus.Names{Prefix: bustest.Prefix()}}), bus.TopologyConfig{})
+	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: server.URL(), Names: event.Names{Prefix: bustest.Prefix()}}), topology.Config{})
 	s := &system{tb: t, bus: b, url: server.URL()}
 	p := s.prepare(config(), timingBy(inData), nil)
 	p.run()
@@ -77,8 +79,8 @@ func TestTimersSurviveARestart(t *testing.T) {
 func TestTimersSurviveLeaderChanges(t *testing.T) {
 	t.Parallel()
 	servers := bustest.StartCluster(t, 3)
-	b := bustest.Connect(t, bus.Config{URL: servers[0].URL(), Names: bus.Names{Prefix: bustest.Prefix()}})
-	bustest.Provision(t, b, bus.TopologyConfig{Replicas: 3})
+	b := bustest.Connect(t, bus.Config{URL: servers[0].URL(), Names: event.Names{Prefix: bustest.Prefix()}})
+	bustest.Provision(t, b, topology.Config{Replicas: 3})
 	s := &system{tb: t, bus: b, url: servers[0].URL()}
 	s.start(config(), timingBy(inData), nil)
 	set, cancelled := s.cancelHalf(20, s.stepDown)

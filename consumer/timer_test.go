@@ -15,16 +15,18 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // due is the event of the tests' timers.
-var due = bus.Define[orderData]("order.deadline.v1")
+var due = event.Define[orderData]("order.deadline.v1")
 
-func deadline(key bus.Key, after time.Duration) consumer.Timer {
+func deadline(key event.Key, after time.Duration) consumer.Timer {
 	return consumer.Timer{Name: "deadline", After: after, Event: due.New(key, orderData{Amount: 1})}
 }
 
-func deadlineOf(key bus.Key) []consumer.TimerID {
+func deadlineOf(key event.Key) []consumer.TimerID {
 	return []consumer.TimerID{{Name: "deadline", Key: key}}
 }
 
@@ -36,11 +38,11 @@ func timing(after time.Duration) *consumer.Registry {
 // timingBy is timing with a time for each order.
 func timingBy(after func(orderData) time.Duration) *consumer.Registry {
 	r := consumer.NewRegistry()
-	consumer.Handle(r, placed, func(_ context.Context, e bus.Event, o orderData) (consumer.Step, error) {
-		return consumer.Step{Timers: []consumer.Timer{deadline(bus.PartitionKey(e), after(o))}}, nil
+	consumer.Handle(r, placed, func(_ context.Context, e event.Event, o orderData) (consumer.Step, error) {
+		return consumer.Step{Timers: []consumer.Timer{deadline(event.PartitionKey(e), after(o))}}, nil
 	})
-	consumer.Handle(r, paid, func(_ context.Context, e bus.Event, _ orderData) (consumer.Step, error) {
-		return consumer.Step{Cancel: deadlineOf(bus.PartitionKey(e))}, nil
+	consumer.Handle(r, paid, func(_ context.Context, e event.Event, _ orderData) (consumer.Step, error) {
+		return consumer.Step{Cancel: deadlineOf(event.PartitionKey(e))}, nil
 	})
 	return r
 }
@@ -57,7 +59,7 @@ func (s *system) cancelHalf(orders int, between func()) (set, cancelled []string
 		set, cancelled = nil, nil
 		for i := range orders {
 			key := fmt.Sprintf("o-%s-%d", after, i)
-			s.publish(placed.New(bus.Key(key), orderData{Amount: after.Milliseconds()}))
+			s.publish(placed.New(event.Key(key), orderData{Amount: after.Milliseconds()}))
 			if i%2 == 0 {
 				set = append(set, key)
 			} else {
@@ -67,7 +69,7 @@ func (s *system) cancelHalf(orders int, between func()) (set, cancelled []string
 		s.settled("payment")
 		between()
 		for _, key := range cancelled {
-			s.publish(paid.New(bus.Key(key), orderData{}))
+			s.publish(paid.New(event.Key(key), orderData{}))
 		}
 		s.settled("payment")
 		if time.Since(begin) < after {
@@ -93,7 +95,7 @@ func (s *system) notFired(keys ...string) {
 // waiting returns what lies on a key's timer.
 func (s *system) waiting(key string) []jetstream.Msg {
 	s.tb.Helper()
-	return s.messages(s.bus.Names().TimersStream(), s.bus.Names().TimerSubject("payment", "deadline", bus.Key(key)))
+	return s.messages(s.bus.Names().TimersStream(), s.bus.Names().TimerSubject("payment", "deadline", event.Key(key)))
 }
 
 // fired waits until the timers have published their events, each one.
@@ -139,13 +141,13 @@ func TestTimerIsAnEventForLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := s.messages(s.bus.Names().EventsStream(), s.bus.Names().TypeFilter(due.Type()))[0]
-	got, err := bus.Decode(m.Headers(), m.Data())
+	got, err := event.Decode(m.Headers(), m.Data())
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := consumer.TimerIdentity("payment", e, consumer.TimerID{Name: "deadline", Key: "o 1"}, meta.Timestamp.Add(time.Second))
 	if got.ID() != want.ID || got.Source() != "/payment" || !got.Time().Equal(want.Time) ||
-		bus.Extension(got, bus.ExtCausation) != e.ID() || bus.Extension(got, bus.ExtCorrelation) != "o 1" || string(got.Data()) != `{"amount":1}` {
+		event.Extension(got, event.ExtCausation) != e.ID() || event.Extension(got, event.ExtCorrelation) != "o 1" || string(got.Data()) != `{"amount":1}` {
 		t.Errorf("the timer's event is\n%s, want id %s, time %s", got, want.ID, want.Time)
 	}
 	if want := s.bus.Names().EventSubject(due.Type(), "o 1"); m.Subject() != want {
@@ -199,14 +201,14 @@ func TestTimerNeverSetIsCancelled(t *testing.T) {
 func TestTimerSetAgainReplacesTheFirst(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		after := time.Hour
 		if e.ID() == "second" {
 			after = time.Second
 		}
 		return consumer.Step{Timers: []consumer.Timer{deadline("o-1", after)}}, nil
 	}), nil)
-	var events []bus.Event
+	var events []event.Event
 	for _, id := range []string{"first", "second"} {
 		d := draft(id)
 		d.Key = "o-1"
@@ -217,7 +219,7 @@ func TestTimerSetAgainReplacesTheFirst(t *testing.T) {
 		t.Fatalf("%d timers wait, want one", n)
 	}
 	s.fired("o-1")
-	if got := bus.Extension(s.stored(due.Type())[0], bus.ExtCausation); got != events[1].ID() {
+	if got := event.Extension(s.stored(due.Type())[0], event.ExtCausation); got != events[1].ID() {
 		t.Errorf("caused by %s, want %s", got, events[1].ID())
 	}
 }
@@ -247,7 +249,7 @@ func TestTimerOfARerunIsTheSame(t *testing.T) {
 	}
 	at := meta.Timestamp.Add(time.Hour)
 	want := consumer.TimerIdentity("payment", e, consumer.TimerID{Name: "deadline", Key: "o-0"}, at)
-	if h := left[0].Headers(); h.Get("ce-id") != want.ID || h.Get(jetstream.ScheduleHeader) != bus.ScheduleAt(at) {
+	if h := left[0].Headers(); h.Get("ce-id") != want.ID || h.Get(jetstream.ScheduleHeader) != event.ScheduleAt(at) {
 		t.Errorf("the timer is %s, %s; want %s at %v", h.Get("ce-id"), h.Get(jetstream.ScheduleHeader), want.ID, at)
 	}
 }
@@ -278,10 +280,10 @@ func TestTimerCountsFromTheEvent(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	mended := make(chan struct{})
-	s.start(config(), handling(func(_ context.Context, e bus.Event) (consumer.Step, error) {
+	s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 		select {
 		case <-mended:
-			return consumer.Step{Timers: []consumer.Timer{deadline(bus.PartitionKey(e), time.Hour)}}, nil
+			return consumer.Step{Timers: []consumer.Timer{deadline(event.PartitionKey(e), time.Hour)}}, nil
 		default:
 			return consumer.Step{}, consumer.Permanent(errFlaky)
 		}
@@ -291,7 +293,7 @@ func TestTimerCountsFromTheEvent(t *testing.T) {
 	close(mended)
 	s.replayAll()
 	bustest.Eventually(t, soon, func() bool { return len(s.waiting("o-0")) == 1 })
-	if got, want := s.waiting("o-0")[0].Headers().Get(jetstream.ScheduleHeader), bus.ScheduleAt(origin.Time.Add(time.Hour)); got != want {
+	if got, want := s.waiting("o-0")[0].Headers().Get(jetstream.ScheduleHeader), event.ScheduleAt(origin.Time.Add(time.Hour)); got != want {
 		t.Errorf("the replayed event's timer is set for %s, want %s", got, want)
 	}
 }
@@ -325,9 +327,9 @@ func TestTimersThatCannotBeAreDeadLettered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSystem(t)
-			s.start(config(), handling(func(context.Context, bus.Event) (consumer.Step, error) { return tt.step, nil }), nil)
+			s.start(config(), handling(func(context.Context, event.Event) (consumer.Step, error) { return tt.step, nil }), nil)
 			s.publishN(1)
-			if l := s.letter(); l.Reason != bus.ReasonPermanent || !strings.Contains(l.Error, tt.want) {
+			if l := s.letter(); l.Reason != event.ReasonPermanent || !strings.Contains(l.Error, tt.want) {
 				t.Errorf("letter says %s: %s, want permanent: %s", l.Reason, l.Error, tt.want)
 			}
 		})
@@ -337,14 +339,14 @@ func TestTimersThatCannotBeAreDeadLettered(t *testing.T) {
 func TestTimerBeyondTheStreamsAgeIsRefused(t *testing.T) {
 	t.Parallel()
 	s := bareSystem(t)
-	topology := s.bus.Topology(bus.TopologyConfig{})
-	topology.Streams[0].MaxAge = time.Hour // that of timers
-	if _, err := s.bus.Provision(t.Context(), topology); err != nil {
+	wanted := topology.New(s.bus.Names(), topology.Config{})
+	wanted.Streams[0].MaxAge = time.Hour // that of timers
+	if _, err := topology.Provision(t.Context(), s.bus, wanted); err != nil {
 		t.Fatal(err)
 	}
 	s.start(config(), timing(time.Hour), nil)
 	s.publishN(1)
-	if l := s.letter(); l.Reason != bus.ReasonPermanent || !strings.Contains(l.Error, "drops messages after 1h0m0s") {
+	if l := s.letter(); l.Reason != event.ReasonPermanent || !strings.Contains(l.Error, "drops messages after 1h0m0s") {
 		t.Errorf("letter says %s: %s", l.Reason, l.Error)
 	}
 }
@@ -354,9 +356,9 @@ func TestTimerBeyondTheStreamsAgeIsRefused(t *testing.T) {
 func TestTimersNeedAPreparedStream(t *testing.T) {
 	t.Parallel()
 	s := bareSystem(t)
-	old := s.bus.Topology(bus.TopologyConfig{})
+	old := topology.New(s.bus.Names(), topology.Config{})
 	old.Streams[0].AllowMsgSchedules = false
-	if _, err := s.bus.Provision(t.Context(), old); err != nil {
+	if _, err := topology.Provision(t.Context(), s.bus, old); err != nil {
 		t.Fatal(err)
 	}
 	p := s.start(config(), timing(time.Second), nil)
@@ -365,10 +367,10 @@ func TestTimersNeedAPreparedStream(t *testing.T) {
 		err := p.Health()
 		return errors.Is(err, consumer.ErrNoTimers) && strings.Contains(err.Error(), "farandole topology apply")
 	})
-	bustest.Provision(t, s.bus, bus.TopologyConfig{})
+	bustest.Provision(t, s.bus, topology.Config{})
 	s.fired("o-0")
 	bustest.Eventually(t, soon, p.Health)
-	if m := s.mark("payment", bus.EventKeyOf(e)); m.State != "done" || m.Failures != 0 {
+	if m := s.mark("payment", event.EventKeyOf(e)); m.State != "done" || m.Failures != 0 {
 		t.Errorf("%s after %d failures, want done after none", m.State, m.Failures)
 	}
 }
@@ -380,7 +382,7 @@ func TestTimerLeavesNothingInItsStream(t *testing.T) {
 	s := newSystem(t)
 	r := timing(time.Millisecond)
 	handled := make(chan struct{}, 1)
-	consumer.Handle(r, due, func(context.Context, bus.Event, orderData) (consumer.Step, error) {
+	consumer.Handle(r, due, func(context.Context, event.Event, orderData) (consumer.Step, error) {
 		handled <- struct{}{}
 		return consumer.Step{}, nil
 	})

@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // unhandled are the events that came to this process and have no handler here:
@@ -37,7 +37,7 @@ type place struct {
 
 // stray is an event without a handler here.
 type stray struct {
-	eventType bus.Type
+	eventType event.Type
 	first     time.Time // when it came first
 	until     time.Time // when it must have come again, unless it went elsewhere
 }
@@ -66,10 +66,10 @@ func newUnhandled(cfg Config) *unhandled {
 
 // stray gives an event back that has no handler here, before anything is
 // claimed or spent.
-func (c *Consumer) stray(d *delivery, e bus.Event) (fate, bool) {
+func (c *Consumer) stray(d *delivery, e event.Event) (fate, bool) {
 	h, t, err := c.registry.handlerOf(c.bus.Names(), e.Type())
 	if err != nil && c.cfg.From != nil { // a type of others
-		t, err = bus.Type(e.Type()), nil
+		t, err = event.Type(e.Type()), nil
 	}
 	if err != nil || h != nil {
 		return fate{}, false
@@ -84,7 +84,7 @@ func (c *Consumer) stray(d *delivery, e bus.Event) (fate, bool) {
 }
 
 // note remembers an event that is given back, and says for how long it is.
-func (u *unhandled) note(d *delivery, t bus.Type, now time.Time) (delay time.Duration, first bool) {
+func (u *unhandled) note(d *delivery, t event.Type, now time.Time) (delay time.Duration, first bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	at := place{d.stream, d.sequence}
@@ -106,10 +106,10 @@ func (u *unhandled) note(d *delivery, t bus.Type, now time.Time) (delay time.Dur
 
 // counts are the events by type that still come back, and of those that have
 // looked for a handler for longer than the patience.
-func (u *unhandled) counts(now time.Time) (all, long map[bus.Type]int) {
+func (u *unhandled) counts(now time.Time) (all, long map[event.Type]int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	all, long = map[bus.Type]int{}, map[bus.Type]int{}
+	all, long = map[event.Type]int{}, map[event.Type]int{}
 	for at, s := range u.events {
 		if now.After(s.until) {
 			delete(u.events, at)

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // unsettled counts in how many rounds, of [maxRuns] runs each, an event found
@@ -16,7 +16,7 @@ import (
 // costs no attempt; but an event that never gets through must not loop for ever.
 type unsettled struct {
 	mu     sync.Mutex
-	rounds map[bus.EventKey]int
+	rounds map[event.EventKey]int
 }
 
 const (
@@ -30,7 +30,7 @@ const (
 )
 
 // again counts one more round of an event.
-func (u *unsettled) again(k bus.EventKey) int {
+func (u *unsettled) again(k event.EventKey) int {
 	u.note(k)
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -39,17 +39,17 @@ func (u *unsettled) again(k bus.EventKey) int {
 }
 
 // note has an event known whose state is amiss, without counting.
-func (u *unsettled) note(k bus.EventKey) {
+func (u *unsettled) note(k event.EventKey) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.rounds == nil || len(u.rounds) >= maxUnsettled {
-		u.rounds = map[bus.EventKey]int{}
+		u.rounds = map[event.EventKey]int{}
 	}
 	u.rounds[k] += 0
 }
 
 // forget ends the count of an event, and reports whether it was the last one.
-func (u *unsettled) forget(k bus.EventKey) (last bool) {
+func (u *unsettled) forget(k event.EventKey) (last bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.rounds) == 0 {

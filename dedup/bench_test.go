@@ -9,9 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // BenchmarkClaimComplete is what the ledger costs an event: alone, with one
@@ -37,9 +37,9 @@ func benchmark(b *testing.B, emit int, dup bool, goroutines int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	known := make([]bus.EventKey, 4096)
+	known := make([]event.EventKey, 4096)
 	for i := range known {
-		known[i] = bus.KeyOf("/bench", strconv.Itoa(-i))
+		known[i] = event.NewEventKey("/bench", strconv.Itoa(-i))
 		if c, err := l.Claim(b.Context(), claimOf(known[i])); err != nil || l.Complete(b.Context(), c, nil) != nil {
 			b.Fatal("cannot complete the duplicates' originals")
 		}
@@ -55,7 +55,7 @@ func benchmark(b *testing.B, emit int, dup bool, goroutines int) {
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			i := n.Add(1)
-			k := bus.KeyOf("/bench", strconv.FormatInt(i, 10))
+			k := event.NewEventKey("/bench", strconv.FormatInt(i, 10))
 			if dup {
 				k = known[i%int64(len(known))]
 			}
@@ -70,7 +70,7 @@ func benchmark(b *testing.B, emit int, dup bool, goroutines int) {
 			var out []*nats.Msg
 			for range emit {
 				out = append(out, &nats.Msg{
-					Subject: bb.Names().EventSubject("payment.captured.v1", bus.Key(k)),
+					Subject: bb.Names().EventSubject("payment.captured.v1", event.Key(k)),
 					Header:  nats.Header{nats.MsgIdHdr: {string(k)}},
 					Data:    make([]byte, 256),
 				})

@@ -6,7 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Database is where [SQL] keeps its marks, and where the handlers of its
@@ -20,14 +20,14 @@ type Database interface {
 	// Admit lets the handler of an event begin a transaction, until leave,
 	// which rolls back what is not committed. A newer admission of the event
 	// ends an earlier one. leave may be called more than once.
-	Admit(c bus.Consumer, k bus.EventKey) (commit Commit, leave func())
+	Admit(c event.Consumer, k event.EventKey) (commit Commit, leave func())
 	// Read returns a mark and when it was written, by the database's clock;
 	// revision 0 when there is none.
-	Read(ctx context.Context, c bus.Consumer, k bus.EventKey) (mark []byte, revision uint64, written time.Time, err error)
+	Read(ctx context.Context, c event.Consumer, k event.EventKey) (mark []byte, revision uint64, written time.Time, err error)
 	// Write replaces a mark in a transaction of its own. A lifetime of 0 is
 	// for ever. While the handler of the event holds all other writers off,
 	// nothing is written and the revision stays what it is.
-	Write(ctx context.Context, c bus.Consumer, k bus.EventKey, after uint64, mark []byte, lifetime time.Duration) (revision uint64, err error)
+	Write(ctx context.Context, c event.Consumer, k event.EventKey, after uint64, mark []byte, lifetime time.Duration) (revision uint64, err error)
 	// Now is the database's clock.
 	Now(ctx context.Context) (time.Time, error)
 }

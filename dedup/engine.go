@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // engine is a ledger over a store: the rules of claiming and settling, the same
@@ -153,9 +154,9 @@ func (e *engine) newBy() string {
 }
 
 // Mark returns what is known of an event; false when nothing is, or no longer.
-// Errors match [bus.ErrInvalidConsumer], [ErrConfig] (the key), [ErrBadMark],
+// Errors match [event.ErrInvalidConsumer], [ErrConfig] (the key), [ErrBadMark],
 // [ErrNoBucket] or [bus.ErrUnavailable].
-func (e *engine) Mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (Mark, bool, error) {
+func (e *engine) Mark(ctx context.Context, c event.Consumer, k event.EventKey) (Mark, bool, error) {
 	found, err := e.lookUp(ctx, c, k)
 	if err != nil {
 		return Mark{}, false, fmt.Errorf("dedup: mark of %s.%s: %w", c, k, err)
@@ -170,7 +171,7 @@ func (e *engine) Mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (Mark
 // event stays parked for whoever delivers it again, but its mark is now
 // forgotten after the retention. An event that is not parked is left as it is.
 // Errors are those of [KV.Mark] and of [bus.Pending.Wait].
-func (e *engine) Discard(ctx context.Context, c bus.Consumer, k bus.EventKey) error {
+func (e *engine) Discard(ctx context.Context, c event.Consumer, k event.EventKey) error {
 	for range claimTries {
 		found, err := e.lookUp(ctx, c, k)
 		if err != nil {
@@ -191,7 +192,7 @@ func (e *engine) Discard(ctx context.Context, c bus.Consumer, k bus.EventKey) er
 }
 
 // lookUp reads a mark that a person has named.
-func (e *engine) lookUp(ctx context.Context, c bus.Consumer, k bus.EventKey) (entry, error) {
+func (e *engine) lookUp(ctx context.Context, c event.Consumer, k event.EventKey) (entry, error) {
 	if err := c.Validate(); err != nil {
 		return entry{}, err
 	}

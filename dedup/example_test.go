@@ -7,8 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // What a consumer does with each delivery of an event.
@@ -27,7 +27,7 @@ func ExampleNewMemory() {
 	ctx := context.Background()
 	deliver := func() error {
 		claim, err := ledger.Claim(ctx, dedup.Request{
-			Consumer: "payment", Key: bus.KeyOf("/order", "1"), Lease: 15 * time.Second,
+			Consumer: "payment", Key: event.NewEventKey("/order", "1"), Lease: 15 * time.Second,
 		})
 		if err != nil {
 			return err

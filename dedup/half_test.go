@@ -15,7 +15,9 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/wiretap"
+	"github.com/farandole/farandole/topology"
 )
 
 const (
@@ -40,12 +42,12 @@ func newNarrow(t *testing.T) *narrow {
 	t.Helper()
 	n := &narrow{T: t, limit: storeLimit}
 	n.server = bustest.StartServer(t, bustest.ServerConfig{Tune: func(o *server.Options) { o.JetStreamMaxStore = n.limit }})
-	n.bus = n.connect(bus.Names{Prefix: bustest.Prefix()})
-	bustest.Provision(t, n.bus, bus.TopologyConfig{})
+	n.bus = n.connect(event.Names{Prefix: bustest.Prefix()})
+	bustest.Provision(t, n.bus, topology.Config{})
 	return n
 }
 
-func (n *narrow) connect(names bus.Names) *bus.Bus {
+func (n *narrow) connect(names event.Names) *bus.Bus {
 	n.Helper()
 	return bustest.Connect(n, bus.Config{URL: n.server.URL(), Names: names, PublishTimeout: 500 * time.Millisecond})
 }
@@ -76,7 +78,7 @@ func (n *narrow) fill() {
 func (n *narrow) wide() []*nats.Msg {
 	var out []*nats.Msg
 	for i := range wideStep - 1 {
-		m := event(n.bus, fmt.Sprint("wide-", i))
+		m := newEvent(n.bus, fmt.Sprint("wide-", i))
 		if i < 3 {
 			m = dedup.PutDocument(n.document(i), nil, 0)
 		}
@@ -87,7 +89,7 @@ func (n *narrow) wide() []*nats.Msg {
 }
 
 func (n *narrow) document(i int) string {
-	return n.bus.Names().StateSubject("payment", bus.Key(fmt.Sprint("wide-", i)))
+	return n.bus.Names().StateSubject("payment", event.Key(fmt.Sprint("wide-", i)))
 }
 
 // stored counts the messages of the wide step.
@@ -104,7 +106,7 @@ func (n *narrow) stored() (count uint64) {
 // halve completes the wide step, until the server has stored half of it.
 func (n *narrow) halve(l *dedup.Stream) (ended chan error) {
 	n.Helper()
-	mine := claim(n, l, handed(bus.KeyOf("/shop", "wide")), dedup.Claimed)
+	mine := claim(n, l, handed(event.NewEventKey("/shop", "wide")), dedup.Claimed)
 	n.fill()
 	ended = make(chan error, 1)
 	go func() { ended <- l.Complete(n.Context(), mine, n.wide()) }()
@@ -155,7 +157,7 @@ func TestHalf_is_finished_by_its_process(t *testing.T) {
 			t.Errorf("document %d: %v, %v; %d here, %d there", i, err, err2, mine.Version, theirs.Version)
 		}
 	}
-	again := handed(bus.KeyOf("/shop", "wide"))
+	again := handed(event.NewEventKey("/shop", "wide"))
 	again.Redelivered = true
 	claim(t, other, again, dedup.Done)
 }
@@ -168,7 +170,7 @@ func TestHalf_is_not_a_whole_batch(t *testing.T) {
 	read := func(frame []byte) bool { return bytes.Contains(frame, []byte(".DIRECT.GET.")) }
 	tap := wiretap.New(bustest.Server(t), wiretap.Nth(1, wiretap.Drop, read), wiretap.Nth(1, wiretap.Drop, batchAnswer))
 	l := newStream(t, bustest.Connect(t, bus.Config{InProcess: tap, Names: b.Names(), PublishTimeout: 200 * time.Millisecond}), dedup.StreamConfig{})
-	mine := claim(t, l, handed(bus.KeyOf("/shop", "1")), dedup.Claimed)
+	mine := claim(t, l, handed(event.NewEventKey("/shop", "1")), dedup.Claimed)
 	if err := errors.Join(l.Complete(t.Context(), mine, step(b, "a")), l.Health()); err != nil {
 		t.Fatal(err)
 	}

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // knownKey is where a ledger keeps what a consumer has been given: in place of
 // an event key, which is always 32 characters long.
-const knownKey bus.EventKey = "durable"
+const knownKey event.EventKey = "durable"
 
 // Retention is how long an event is remembered after its last change.
 func (e *engine) Retention() time.Duration { return e.retention }
@@ -29,7 +30,7 @@ func (e *engine) Now(ctx context.Context) (time.Time, error) {
 
 // Subjects returns what [engine.Remember] was told for a consumer; false if it
 // was never told anything. Errors are those of [KV.Mark].
-func (e *engine) Subjects(ctx context.Context, c bus.Consumer) ([]string, bool, error) {
+func (e *engine) Subjects(ctx context.Context, c event.Consumer) ([]string, bool, error) {
 	found, err := e.lookUp(ctx, c, knownKey)
 	if err != nil {
 		return nil, false, fmt.Errorf("dedup: subjects of %s: %w", c, err)
@@ -41,7 +42,7 @@ func (e *engine) Subjects(ctx context.Context, c bus.Consumer) ([]string, bool, 
 // keeps them for ever: when all marks are forgotten and the durable at the
 // server is gone, this alone tells that old events were handled once. Errors
 // are those of [KV.Mark] and of [bus.Pending.Wait].
-func (e *engine) Remember(ctx context.Context, c bus.Consumer, subjects []string) error {
+func (e *engine) Remember(ctx context.Context, c event.Consumer, subjects []string) error {
 	for range claimTries {
 		found, err := e.lookUp(ctx, c, knownKey)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dedup/deduptest"
+	"github.com/farandole/farandole/event"
 )
 
 // TestMain lets more tests run at a time than there are processors: most of
@@ -96,7 +97,7 @@ func marks(t *testing.T, b *bus.Bus) []string {
 	return keys
 }
 
-func claimOf(k bus.EventKey) dedup.Request {
+func claimOf(k event.EventKey) dedup.Request {
 	return dedup.Request{Consumer: "payment", Key: k, Lease: time.Minute}
 }
 
@@ -104,7 +105,7 @@ func claimOf(k bus.EventKey) dedup.Request {
 func TestKV_marks_are_kv_entries(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	l, k := newKV(t, b, dedup.Config{}), bus.KeyOf("/shop", "1")
+	l, k := newKV(t, b, dedup.Config{}), event.NewEventKey("/shop", "1")
 	kv, err := b.JetStream().KeyValue(t.Context(), b.Names().Bucket(dedup.DefaultBucket))
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +190,7 @@ func TestKV_prepare(t *testing.T) {
 	if err := absent.Prepare(t.Context(), time.Hour); !errors.Is(err, dedup.ErrNoBucket) {
 		t.Errorf("absent: got %v, want ErrNoBucket", err)
 	}
-	if c, err := absent.Claim(t.Context(), claimOf(bus.KeyOf("/shop", "1"))); !errors.Is(err, dedup.ErrNoBucket) {
+	if c, err := absent.Claim(t.Context(), claimOf(event.NewEventKey("/shop", "1"))); !errors.Is(err, dedup.ErrNoBucket) {
 		t.Errorf("claim without a bucket: got %+v, %v; want ErrNoBucket", c, err)
 	}
 	err := newKV(t, b, dedup.Config{Retention: time.Minute}).Prepare(t.Context(), time.Hour)
@@ -206,7 +207,7 @@ func TestKV_done_mark_is_small(t *testing.T) {
 	l := newKV(t, b, dedup.Config{})
 	const events = 100
 	for i := range events {
-		c, err := l.Claim(t.Context(), claimOf(bus.KeyOf("/shop", string(rune('a'+i)))))
+		c, err := l.Claim(t.Context(), claimOf(event.NewEventKey("/shop", string(rune('a'+i)))))
 		if err != nil {
 			t.Fatal(err)
 		}

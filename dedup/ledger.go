@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Ledger records, for each consumer and event, whether the event has taken
@@ -32,16 +32,16 @@ type Ledger interface {
 	// Release gives the event back. With a failure the attempt is recorded;
 	// with nil it is not spent. later, if not nil, is a message that will bring
 	// the event back: it becomes durable before the mark, or with it.
-	Release(ctx context.Context, c *Claim, failure *bus.Attempt, later *nats.Msg) error
+	Release(ctx context.Context, c *Claim, failure *event.Attempt, later *nats.Msg) error
 	// Park makes the dead letter and the parked mark durable, in this order.
 	// The failure that led here joins the mark's history; nil if it is there already.
-	Park(ctx context.Context, c *Claim, failure *bus.Attempt, letter *nats.Msg) error
+	Park(ctx context.Context, c *Claim, failure *event.Attempt, letter *nats.Msg) error
 }
 
 // Request asks for an event.
 type Request struct {
-	Consumer bus.Consumer
-	Key      bus.EventKey
+	Consumer event.Consumer
+	Key      event.EventKey
 	// Replay is 0 for an original delivery and n for the n-th replay from the
 	// dead letters. A parked event is claimable by a replay newer than the
 	// one it was parked by, with fresh attempts.
@@ -101,7 +101,7 @@ type Claim struct {
 	RetryIn time.Duration
 	// Attempts are the failed attempts recorded before this claim, oldest
 	// first (the first and the latest ones when there are many); fresh after a replay.
-	Attempts []bus.Attempt
+	Attempts []event.Attempt
 	// Failures counts the failed attempts before this claim, also those no longer in Attempts.
 	Failures int
 	// Crashes counts earlier claims that ended without an outcome.
@@ -117,11 +117,11 @@ type Claim struct {
 
 // Mark is what a ledger knows of one event, for people (dlq show, a second replay).
 type Mark struct {
-	State    string        `json:"state"` // "claimed", "waiting", "done", "parked" or "discarded"
-	Replay   int           `json:"replay"`
-	Failures int           `json:"failures"`
-	Crashes  int           `json:"crashes"`
-	Attempts []bus.Attempt `json:"attempts,omitempty"`
-	First    *bus.Attempt  `json:"first_failure,omitempty"` // kept across replays
-	At       time.Time     `json:"at"`                      // of the last change, by the server's clock
+	State    string          `json:"state"` // "claimed", "waiting", "done", "parked" or "discarded"
+	Replay   int             `json:"replay"`
+	Failures int             `json:"failures"`
+	Crashes  int             `json:"crashes"`
+	Attempts []event.Attempt `json:"attempts,omitempty"`
+	First    *event.Attempt  `json:"first_failure,omitempty"` // kept across replays
+	At       time.Time       `json:"at"`                      // of the last change, by the server's clock
 }

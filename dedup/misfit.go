@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // misfit names the message because of which a batch is incomplete: one that is
@@ -31,7 +32,7 @@ func (f *flight) misfit(ctx context.Context, msgs []*nats.Msg, incomplete error)
 		switch size := bus.PayloadSize(m); {
 		case cfg.MaxMsgSize >= 0 && size > int64(cfg.MaxMsgSize):
 			why = fmt.Errorf("%w: %d bytes, the stream %s takes %d", bus.ErrTooLarge, size, cfg.Name, cfg.MaxMsgSize)
-		case !slices.ContainsFunc(cfg.Subjects, func(filter string) bool { return bus.SubjectCovers(filter, m.Subject) }):
+		case !slices.ContainsFunc(cfg.Subjects, func(filter string) bool { return event.SubjectCovers(filter, m.Subject) }):
 			why = fmt.Errorf("%w: it is not a subject of stream %s", bus.ErrRefused, cfg.Name)
 		default:
 			continue

@@ -8,6 +8,8 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // Without the server nothing is claimed. When it is back, the claims that the
@@ -15,8 +17,8 @@ import (
 func TestKV_outage(t *testing.T) {
 	t.Parallel()
 	server := bustest.StartServer(t, bustest.ServerConfig{})
-	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: server.URL(), PublishTimeout: 3 * time.Second}), bus.TopologyConfig{})
-	l, held, fresh := newKV(t, b, dedup.Config{}), bus.KeyOf("/shop", "held"), bus.KeyOf("/shop", "fresh")
+	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: server.URL(), PublishTimeout: 3 * time.Second}), topology.Config{})
+	l, held, fresh := newKV(t, b, dedup.Config{}), event.NewEventKey("/shop", "held"), event.NewEventKey("/shop", "fresh")
 	c, err := l.Claim(t.Context(), claimOf(held))
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +39,7 @@ func TestKV_outage(t *testing.T) {
 	}
 	server.Restart(t)
 
-	for _, k := range []bus.EventKey{held, fresh} {
+	for _, k := range []event.EventKey{held, fresh} {
 		bustest.Eventually(t, soon, func() error {
 			again, err := l.Claim(t.Context(), claimOf(k))
 			switch {

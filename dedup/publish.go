@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // publish sends all of out and then waits for all: none is in flight when it returns.
@@ -35,7 +36,7 @@ func publish(ctx context.Context, b *bus.Bus, out []*nats.Msg) (err error) {
 // that are set come before the step, for one that is lost would be missed, and
 // one of a step that never commits is found stale when it fires. Those that are
 // cancelled come after it, for the same reason.
-func apart(n bus.Names, out []*nats.Msg) (set, rest, cancelled []*nats.Msg) {
+func apart(n event.Names, out []*nats.Msg) (set, rest, cancelled []*nats.Msg) {
 	if !slices.ContainsFunc(out, func(m *nats.Msg) bool { return n.IsTimer(m.Subject) }) {
 		return nil, out, nil
 	}

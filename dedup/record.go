@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/text"
 )
 
@@ -33,12 +33,12 @@ type record struct {
 	// write, whose acknowledgement got lost, from another's.
 	By string `json:"by,omitempty"`
 	// LeaseMS is the length of the owner's lease in milliseconds, while claimed.
-	LeaseMS  int64         `json:"lease_ms,omitempty"`
-	Replay   int           `json:"replay,omitempty"`
-	Failures int           `json:"failures,omitempty"`
-	Crashes  int           `json:"crashes,omitempty"`
-	First    *bus.Attempt  `json:"first_failure,omitempty"`
-	Attempts []bus.Attempt `json:"attempts,omitempty"`
+	LeaseMS  int64           `json:"lease_ms,omitempty"`
+	Replay   int             `json:"replay,omitempty"`
+	Failures int             `json:"failures,omitempty"`
+	Crashes  int             `json:"crashes,omitempty"`
+	First    *event.Attempt  `json:"first_failure,omitempty"`
+	Attempts []event.Attempt `json:"attempts,omitempty"`
 	// Subjects are those of a consumer, in the state known.
 	Subjects []string `json:"subjects,omitempty"`
 }
@@ -80,12 +80,12 @@ func (r record) blank() bool {
 }
 
 // failed returns r with a failed attempt in its history; nil changes nothing.
-func (r record) failed(failure *bus.Attempt) record {
+func (r record) failed(failure *event.Attempt) record {
 	if failure == nil {
 		return r
 	}
 	a := *failure
-	a.Error = text.Cut(a.Error, bus.MaxErrorText)
+	a.Error = text.Cut(a.Error, event.MaxErrorText)
 	if r.First == nil {
 		r.First = &a
 	}

@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 func TestRecord_round_trip(t *testing.T) {
@@ -24,7 +24,7 @@ func TestRecord_round_trip(t *testing.T) {
 			Replay:  rapid.IntRange(0, 2).Draw(rt, "replay"),
 		}
 		for range rapid.IntRange(0, 12).Draw(rt, "failures") {
-			r = r.failed(&bus.Attempt{Number: 1, At: time.Unix(1, 0).UTC(), Error: rapid.String().Draw(rt, "error")})
+			r = r.failed(&event.Attempt{Number: 1, At: time.Unix(1, 0).UTC(), Error: rapid.String().Draw(rt, "error")})
 		}
 		data, err := r.encode()
 		if err != nil {
@@ -55,10 +55,10 @@ func TestRecord_failed_copies(t *testing.T) {
 	t.Parallel()
 	base := record{State: stateClaimed}
 	for range keepAttempts + 3 {
-		base = base.failed(&bus.Attempt{Error: "base"})
+		base = base.failed(&event.Attempt{Error: "base"})
 	}
-	a := base.failed(&bus.Attempt{Error: "a"})
-	b := base.failed(&bus.Attempt{Error: "b"})
+	a := base.failed(&event.Attempt{Error: "a"})
+	b := base.failed(&event.Attempt{Error: "b"})
 	for i, got := range []record{base, a, b} {
 		if len(got.Attempts) != keepAttempts || got.Attempts[keepAttempts-1].Error != []string{"base", "a", "b"}[i] {
 			t.Errorf("record %d ends with %q after %d attempts", i, got.Attempts[len(got.Attempts)-1].Error, len(got.Attempts))

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Extend renews the lease from now on, by the store's clock. On a claim that
@@ -39,7 +40,7 @@ func (e *engine) Complete(ctx context.Context, c *Claim, out []*nats.Msg) error 
 // those of Extend. After an error this ledger takes the event up again without
 // counting a crash; other workers have to wait for the end of the lease.
 // later, if there is one, may then be stored or not.
-func (e *engine) Release(ctx context.Context, c *Claim, failure *bus.Attempt, later *nats.Msg) error {
+func (e *engine) Release(ctx context.Context, c *Claim, failure *event.Attempt, later *nats.Msg) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []*nats.Msg
@@ -57,7 +58,7 @@ func (e *engine) Release(ctx context.Context, c *Claim, failure *bus.Attempt, la
 // a newer replay or Discard. If the letter cannot be stored, nothing is
 // recorded and the claim is still held. A worker that was stalled for most of
 // its lease renews it first. Errors are those of Complete.
-func (e *engine) Park(ctx context.Context, c *Claim, failure *bus.Attempt, letter *nats.Msg) error {
+func (e *engine) Park(ctx context.Context, c *Claim, failure *event.Attempt, letter *nats.Msg) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return e.settle(ctx, c, "park", c.record.failed(failure).ended(stateParked), []*nats.Msg{letter})

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // SQLConfig are the choices of [NewSQL].
@@ -111,14 +112,14 @@ func (l *SQL) fit(out []*nats.Msg) error {
 
 // Release rolls the handler's transaction back and gives the event back, as
 // [KV.Release] does. later is published before the mark is written.
-func (l *SQL) Release(ctx context.Context, c *Claim, failure *bus.Attempt, later *nats.Msg) error {
+func (l *SQL) Release(ctx context.Context, c *Claim, failure *event.Attempt, later *nats.Msg) error {
 	l.marks.leave(c)
 	return l.engine.Release(ctx, c, failure, later)
 }
 
 // Park rolls the handler's transaction back, publishes the letter and then
 // writes the parked mark, as [KV.Park] does.
-func (l *SQL) Park(ctx context.Context, c *Claim, failure *bus.Attempt, letter *nats.Msg) error {
+func (l *SQL) Park(ctx context.Context, c *Claim, failure *event.Attempt, letter *nats.Msg) error {
 	l.marks.leave(c)
 	return l.engine.Park(ctx, c, failure, letter)
 }
@@ -223,7 +224,7 @@ func (s *sqlStore) read(ctx context.Context, key string) (entry, error) {
 func (s *sqlStore) now(ctx context.Context) (time.Time, error) { return s.db.Now(ctx) }
 
 // splitKey is the inverse of markKey.
-func splitKey(key string) (bus.Consumer, bus.EventKey) {
+func splitKey(key string) (event.Consumer, event.EventKey) {
 	c, k, _ := strings.Cut(key, ".")
-	return bus.Consumer(c), bus.EventKey(k)
+	return event.Consumer(c), event.EventKey(k)
 }

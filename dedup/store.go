@@ -6,7 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // store keeps marks by key, with revisions. What a mark means is the engine's
@@ -37,4 +37,4 @@ type entry struct {
 }
 
 // markKey is <consumer>.<event key>.
-func markKey(c bus.Consumer, k bus.EventKey) string { return string(c) + "." + string(k) }
+func markKey(c event.Consumer, k event.EventKey) string { return string(c) + "." + string(k) }

@@ -16,7 +16,9 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/wiretap"
+	"github.com/farandole/farandole/topology"
 )
 
 const soon = 60 * time.Second
@@ -31,7 +33,7 @@ func tapped(t *testing.T, b *bus.Bus, sent, received wiretap.Hook) *dedup.Stream
 
 // dieCompleting is a process that dies when it has sent so many messages of
 // the batch that its step consists of.
-func dieCompleting(t *testing.T, b *bus.Bus, server *bustest.TestServer, k bus.EventKey, out []*nats.Msg, sent int) {
+func dieCompleting(t *testing.T, b *bus.Bus, server *bustest.TestServer, k event.EventKey, out []*nats.Msg, sent int) {
 	t.Helper()
 	tap := wiretap.New(server, wiretap.Nth(1, wiretap.Cut, batchMessage(sent+1)), nil)
 	own := bustest.Connect(t, bus.Config{InProcess: tap, Names: b.Names()})
@@ -60,8 +62,8 @@ func batchMessage(n int) func(frame []byte) bool {
 // document that nobody else changes.
 func step(b *bus.Bus, name string) []*nats.Msg {
 	return []*nats.Msg{
-		event(b, name+"-1"), event(b, name+"-2"), event(b, name+"-3"),
-		dedup.PutDocument(b.Names().StateSubject("payment", bus.Key(name)), []byte(name), 0),
+		newEvent(b, name+"-1"), newEvent(b, name+"-2"), newEvent(b, name+"-3"),
+		dedup.PutDocument(b.Names().StateSubject("payment", event.Key(name)), []byte(name), 0),
 	}
 }
 
@@ -70,11 +72,11 @@ func wantStep(t *testing.T, b *bus.Bus, name string, want uint64) {
 	t.Helper()
 	events, documents := subjects(t, b, "events.>"), subjects(t, b, "state.>")
 	for i := range 3 {
-		if n := events[event(b, fmt.Sprint(name, "-", i+1)).Subject]; n != want {
+		if n := events[newEvent(b, fmt.Sprint(name, "-", i+1)).Subject]; n != want {
 			t.Errorf("event %d of %s is stored %d times, want %d", i+1, name, n, want)
 		}
 	}
-	if n := documents[b.Names().StateSubject("payment", bus.Key(name))]; n != want {
+	if n := documents[b.Names().StateSubject("payment", event.Key(name))]; n != want {
 		t.Errorf("the document of %s is stored %d times, want %d", name, n, want)
 	}
 }
@@ -96,7 +98,7 @@ func TestStreamFaults_answer_lost(t *testing.T) {
 			t.Parallel()
 			b := bustest.NewBus(t)
 			l := tapped(t, b, c.sent, c.received)
-			mine := claim(t, l, handed(bus.KeyOf("/shop", "1")), dedup.Claimed)
+			mine := claim(t, l, handed(event.NewEventKey("/shop", "1")), dedup.Claimed)
 			err := l.Complete(t.Context(), mine, step(b, "a"))
 			if stored := err == nil; stored != (c.stored == 1) || err != nil && !errors.Is(err, bus.ErrUnavailable) {
 				t.Fatalf("complete: %v; want success only if the batch is stored (%d)", err, c.stored)
@@ -124,7 +126,7 @@ func TestStreamFaults_answers_lost_under_load(t *testing.T) {
 	})
 	const workers, steps = 8, 6
 	complete := func(name string) error {
-		mine, err := l.Claim(t.Context(), handed(bus.KeyOf("/shop", name)))
+		mine, err := l.Claim(t.Context(), handed(event.NewEventKey("/shop", name)))
 		for deadline := time.Now().Add(soon); mine != nil; {
 			err = l.Complete(t.Context(), mine, step(b, name))
 			if !errors.Is(err, bus.ErrUnavailable) || time.Now().After(deadline) {
@@ -171,7 +173,7 @@ func TestStreamFaults_late_batch(t *testing.T) {
 				}
 				return true
 			}), nil)
-			k := bus.KeyOf("/shop", "1")
+			k := event.NewEventKey("/shop", "1")
 			late := claim(t, l, handed(k), dedup.Claimed)
 			if err := l.Complete(t.Context(), late, step(b, "late")); !errors.Is(err, bus.ErrUnavailable) {
 				t.Fatalf("complete: %v, want ErrUnavailable", err)
@@ -237,7 +239,7 @@ func TestStreamFaults_incomplete(t *testing.T) {
 				}
 				return wiretap.Pass
 			}, nil)
-			mine := claim(t, l, handed(bus.KeyOf("/shop", "1")), dedup.Claimed)
+			mine := claim(t, l, handed(event.NewEventKey("/shop", "1")), dedup.Claimed)
 			if err := l.Complete(t.Context(), mine, step(b, "a")); err != nil || drops != 2 {
 				t.Fatalf("complete: %v after %d incomplete batches", err, drops)
 			}
@@ -253,15 +255,15 @@ func TestStreamFaults_half_sent(t *testing.T) {
 	srv := bustest.StartServer(t, bustest.ServerConfig{Tune: func(o *server.Options) {
 		o.JetStreamLimits.MaxBatchTimeout = time.Second
 	}})
-	b := bustest.Connect(t, bus.Config{URL: srv.URL(), Names: bus.Names{Prefix: bustest.Prefix()}})
-	bustest.Provision(t, b, bus.TopologyConfig{})
+	b := bustest.Connect(t, bus.Config{URL: srv.URL(), Names: event.Names{Prefix: bustest.Prefix()}})
+	bustest.Provision(t, b, topology.Config{})
 	abandoned, err := b.Conn().SubscribeSync("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED." + b.Names().EventsStream())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for sent := 1; sent < 5; sent++ {
 		name := fmt.Sprint("dead-", sent)
-		k := bus.KeyOf("/shop", name)
+		k := event.NewEventKey("/shop", name)
 		dieCompleting(t, b, srv, k, step(b, name), sent)
 		wantStep(t, b, name, 0)
 		next, again := newStream(t, b, dedup.StreamConfig{}), handed(k)
@@ -292,14 +294,14 @@ func TestStreamFaults_no_room_for_batches(t *testing.T) {
 	srv := bustest.StartServer(t, bustest.ServerConfig{Tune: func(o *server.Options) {
 		o.JetStreamLimits.MaxBatchInflightPerStream, o.JetStreamLimits.MaxBatchTimeout = 2, 10*time.Second
 	}})
-	b := bustest.Connect(t, bus.Config{URL: srv.URL(), Names: bus.Names{Prefix: bustest.Prefix()}})
-	bustest.Provision(t, b, bus.TopologyConfig{})
+	b := bustest.Connect(t, bus.Config{URL: srv.URL(), Names: event.Names{Prefix: bustest.Prefix()}})
+	bustest.Provision(t, b, topology.Config{})
 	for i := range 2 {
 		name := fmt.Sprint("dead-", i)
-		dieCompleting(t, b, srv, bus.KeyOf("/shop", name), step(b, name), 2)
+		dieCompleting(t, b, srv, event.NewEventKey("/shop", name), step(b, name), 2)
 	}
 	l := newStream(t, b, dedup.StreamConfig{})
-	mine := claim(t, l, handed(bus.KeyOf("/shop", "live")), dedup.Claimed)
+	mine := claim(t, l, handed(event.NewEventKey("/shop", "live")), dedup.Claimed)
 	held := 0
 	bustest.Eventually(t, soon, func() error {
 		err := l.Complete(t.Context(), mine, step(b, "live"))

@@ -12,6 +12,8 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // Two workers without claims get each event, and both change one document: of
@@ -26,9 +28,9 @@ func TestStreamFaults_two_workers_of_one_event(t *testing.T) {
 func TestStreamFaults_leader_changes(t *testing.T) {
 	t.Parallel()
 	servers := bustest.StartCluster(t, 3)
-	names := bus.Names{Prefix: bustest.Prefix()}
+	names := event.Names{Prefix: bustest.Prefix()}
 	b := bustest.Connect(t, bus.Config{URL: servers[0].URL(), Names: names, PublishTimeout: time.Second})
-	bustest.Provision(t, b, bus.TopologyConfig{Replicas: 3})
+	bustest.Provision(t, b, topology.Config{Replicas: 3})
 	other := bustest.Connect(t, bus.Config{URL: servers[1].URL(), Names: names, PublishTimeout: time.Second})
 	race(t, b, newStream(t, b, dedup.StreamConfig{}), newStream(t, other, dedup.StreamConfig{}), 200, func() {
 		bustest.Eventually(t, soon, func() error { // nobody answers while there is no leader
@@ -45,7 +47,7 @@ func race(t *testing.T, b *bus.Bus, one, two *dedup.Stream, n int, trouble func(
 	t.Helper()
 	counter := b.Names().StateSubject("payment", "counter")
 	count := func(l *dedup.Stream, id string) error {
-		mine, err := l.Claim(t.Context(), handed(bus.KeyOf("/shop", id)))
+		mine, err := l.Claim(t.Context(), handed(event.NewEventKey("/shop", id)))
 		if err != nil {
 			return err
 		}
@@ -54,7 +56,7 @@ func race(t *testing.T, b *bus.Bus, one, two *dedup.Stream, n int, trouble func(
 			if err == nil {
 				count, _ := strconv.Atoi(string(d.Data)) //nolint:errcheck // none is 0
 				err = l.Complete(t.Context(), mine, []*nats.Msg{
-					event(b, id), dedup.PutDocument(counter, []byte(strconv.Itoa(count+1)), d.Version),
+					newEvent(b, id), dedup.PutDocument(counter, []byte(strconv.Itoa(count+1)), d.Version),
 				})
 			}
 			if err == nil || errors.Is(err, dedup.ErrSettled) || time.Now().After(deadline) {

@@ -15,6 +15,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dedup/deduptest"
+	"github.com/farandole/farandole/event"
 )
 
 func TestStream(t *testing.T) {
@@ -83,7 +84,7 @@ func subjectsOf(tb testing.TB, b *bus.Bus, name, filter string) map[string]uint6
 }
 
 // handed is a first delivery.
-func handed(k bus.EventKey) dedup.Request {
+func handed(k event.EventKey) dedup.Request {
 	return dedup.Request{Consumer: "payment", Key: k, Lease: time.Minute}
 }
 
@@ -99,9 +100,9 @@ func claim(tb testing.TB, l dedup.Ledger, r dedup.Request, want dedup.Status) *d
 	return c
 }
 
-func event(b *bus.Bus, id string) *nats.Msg {
+func newEvent(b *bus.Bus, id string) *nats.Msg {
 	return &nats.Msg{
-		Subject: b.Names().EventSubject("payment.captured.v1", bus.Key(id)),
+		Subject: b.Names().EventSubject("payment.captured.v1", event.Key(id)),
 		Header:  nats.Header{nats.MsgIdHdr: {id}}, Data: []byte(id),
 	}
 }
@@ -111,7 +112,7 @@ func TestStream_claimless(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
 	first, second := newStream(t, b, dedup.StreamConfig{}), newStream(t, b, dedup.StreamConfig{})
-	k := bus.KeyOf("/shop", "1")
+	k := event.NewEventKey("/shop", "1")
 	one, two := claim(t, first, handed(k), dedup.Claimed), claim(t, second, handed(k), dedup.Claimed)
 	if err := first.Extend(t.Context(), one); err != nil {
 		t.Fatal(err)
@@ -119,33 +120,33 @@ func TestStream_claimless(t *testing.T) {
 	if n := len(subjects(t, b, ">")); n != 0 {
 		t.Fatalf("%d subjects written by claims", n)
 	}
-	if err := first.Complete(t.Context(), one, []*nats.Msg{event(b, "1")}); err != nil {
+	if err := first.Complete(t.Context(), one, []*nats.Msg{newEvent(b, "1")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Complete(t.Context(), one, []*nats.Msg{event(b, "1")}); err != nil {
+	if err := first.Complete(t.Context(), one, []*nats.Msg{newEvent(b, "1")}); err != nil {
 		t.Fatalf("again: %v", err)
 	}
-	late := event(b, "late")
+	late := newEvent(b, "late")
 	for what, err := range map[string]error{
 		"complete": second.Complete(t.Context(), two, []*nats.Msg{late}),
-		"release":  second.Release(t.Context(), claimLate(t, second, k), &bus.Attempt{Number: 1, Error: "x"}, nil),
-		"park":     second.Park(t.Context(), claimLate(t, second, k), nil, &nats.Msg{Subject: b.Names().DeadLetterSubject("payment", bus.ReasonPermanent, k)}),
+		"release":  second.Release(t.Context(), claimLate(t, second, k), &event.Attempt{Number: 1, Error: "x"}, nil),
+		"park":     second.Park(t.Context(), claimLate(t, second, k), nil, &nats.Msg{Subject: b.Names().DeadLetterSubject("payment", event.ReasonPermanent, k)}),
 	} {
 		if !errors.Is(err, dedup.ErrSettled) {
 			t.Errorf("%s after another worker's step: got %v, want ErrSettled", what, err)
 		}
 	}
-	if got := subjects(t, b, "events.>"); len(got) != 1 || got[event(b, "1").Subject] != 1 {
+	if got := subjects(t, b, "events.>"); len(got) != 1 || got[newEvent(b, "1").Subject] != 1 {
 		t.Fatalf("events stored: %v", got)
 	}
-	if n := stored(t, b, b.Names().DeadLetterSubject("payment", bus.ReasonPermanent, k)); n != 0 {
+	if n := stored(t, b, b.Names().DeadLetterSubject("payment", event.ReasonPermanent, k)); n != 0 {
 		t.Fatal("a letter of an event that is done")
 	}
 	claim(t, second, dedup.Request{Consumer: "payment", Key: k, Lease: time.Minute, Redelivered: true}, dedup.Done)
 }
 
 // claimLate is a claim by a ledger that has not heard of the event.
-func claimLate(tb testing.TB, l *dedup.Stream, k bus.EventKey) *dedup.Claim {
+func claimLate(tb testing.TB, l *dedup.Stream, k event.EventKey) *dedup.Claim {
 	tb.Helper()
 	return claim(tb, l, handed(k), dedup.Claimed)
 }
@@ -154,7 +155,7 @@ func claimLate(tb testing.TB, l *dedup.Stream, k bus.EventKey) *dedup.Claim {
 func TestStream_claimless_release(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	l, k := newStream(t, b, dedup.StreamConfig{}), bus.KeyOf("/shop", "1")
+	l, k := newStream(t, b, dedup.StreamConfig{}), event.NewEventKey("/shop", "1")
 	if err := l.Release(t.Context(), claim(t, l, handed(k), dedup.Claimed), nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +163,7 @@ func TestStream_claimless_release(t *testing.T) {
 		t.Fatalf("%d marks after a release unspent", n)
 	}
 	c := claim(t, l, handed(k), dedup.Claimed)
-	if err := l.Release(t.Context(), c, &bus.Attempt{Number: 1, Error: "once"}, event(b, "later")); err != nil {
+	if err := l.Release(t.Context(), c, &event.Attempt{Number: 1, Error: "once"}, newEvent(b, "later")); err != nil {
 		t.Fatal(err)
 	}
 	again := handed(k)
@@ -170,7 +171,7 @@ func TestStream_claimless_release(t *testing.T) {
 	if c = claim(t, l, again, dedup.Claimed); c.Failures != 1 || c.Crashes != 0 {
 		t.Fatalf("claim after a failure: %d failures, %d crashes", c.Failures, c.Crashes)
 	}
-	if subjects(t, b, "events.>")[event(b, "later").Subject] != 1 {
+	if subjects(t, b, "events.>")[newEvent(b, "later").Subject] != 1 {
 		t.Fatal("what brings the event back is not stored")
 	}
 }
@@ -184,7 +185,7 @@ func TestStream_group_finds_the_guilty(t *testing.T) {
 	const n = 300
 	claims := make([]*dedup.Claim, n)
 	for i := range claims {
-		k := bus.KeyOf("/shop", fmt.Sprint(i))
+		k := event.NewEventKey("/shop", fmt.Sprint(i))
 		claims[i] = claim(t, mine, handed(k), dedup.Claimed)
 		if i%3 == 0 {
 			c := claim(t, theirs, handed(k), dedup.Claimed)
@@ -194,7 +195,7 @@ func TestStream_group_finds_the_guilty(t *testing.T) {
 		}
 	}
 	errs := all(n, func(i int) error {
-		out := []*nats.Msg{event(b, fmt.Sprint(i))}
+		out := []*nats.Msg{newEvent(b, fmt.Sprint(i))}
 		if i == 7 {
 			out = append(out, &nats.Msg{Subject: "nobody-stores-this"})
 		}
@@ -252,9 +253,9 @@ func TestStream_steps_taken_within_the_duplicate_window(t *testing.T) {
 	const n = 128
 	complete := func(l *dedup.Stream) []error {
 		return all(n, func(i int) error {
-			c, err := l.Claim(t.Context(), handed(bus.KeyOf("/shop", fmt.Sprint(i))))
+			c, err := l.Claim(t.Context(), handed(event.NewEventKey("/shop", fmt.Sprint(i))))
 			for deadline := time.Now().Add(soon); c != nil; {
-				err = l.Complete(t.Context(), c, []*nats.Msg{event(b, fmt.Sprint(i))})
+				err = l.Complete(t.Context(), c, []*nats.Msg{newEvent(b, fmt.Sprint(i))})
 				if !errors.Is(err, bus.ErrUnavailable) || time.Now().After(deadline) {
 					break // else the machine is slow
 				}
@@ -291,22 +292,22 @@ func TestStream_known_message_id(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
 	l := newStream(t, b, dedup.StreamConfig{})
-	if _, err := send(t.Context(), b, event(b, "3")); err != nil {
+	if _, err := send(t.Context(), b, newEvent(b, "3")); err != nil {
 		t.Fatal(err)
 	}
 	claims := make([]*dedup.Claim, 10)
 	for i := range claims {
-		claims[i] = claim(t, l, handed(bus.KeyOf("/shop", fmt.Sprint(i))), dedup.Claimed)
+		claims[i] = claim(t, l, handed(event.NewEventKey("/shop", fmt.Sprint(i))), dedup.Claimed)
 	}
 	for i, err := range all(len(claims), func(i int) error {
-		return l.Complete(t.Context(), claims[i], []*nats.Msg{event(b, fmt.Sprint(i))})
+		return l.Complete(t.Context(), claims[i], []*nats.Msg{newEvent(b, fmt.Sprint(i))})
 	}) {
 		if err != nil {
 			t.Errorf("step %d: %v", i, err)
 		}
 	}
 	got := subjects(t, b, "events.>")
-	if len(got) != 10 || got[event(b, "3").Subject] != 2 || got[event(b, "4").Subject] != 1 {
+	if len(got) != 10 || got[newEvent(b, "3").Subject] != 2 || got[newEvent(b, "4").Subject] != 1 {
 		t.Errorf("events stored: %v", got)
 	}
 }
@@ -373,15 +374,15 @@ func TestStream_timers_of_one_name(t *testing.T) {
 	l := newStream(t, b, dedup.StreamConfig{})
 	claims := make([]*dedup.Claim, 20)
 	for i := range claims {
-		claims[i] = claim(t, l, handed(bus.KeyOf("/shop", fmt.Sprint(i))), dedup.Claimed)
+		claims[i] = claim(t, l, handed(event.NewEventKey("/shop", fmt.Sprint(i))), dedup.Claimed)
 	}
 	subject := b.Names().TimerSubject("payment", "deadline", "order")
 	for i, err := range all(len(claims), func(i int) error {
-		return l.Complete(t.Context(), claims[i], []*nats.Msg{event(b, fmt.Sprint(i)), {
+		return l.Complete(t.Context(), claims[i], []*nats.Msg{newEvent(b, fmt.Sprint(i)), {
 			Subject: subject,
 			Header: nats.Header{
-				jetstream.ScheduleHeader:       {bus.ScheduleAt(time.Now().Add(time.Hour))},
-				jetstream.ScheduleTargetHeader: {b.Names().DueSubject(event(b, "due").Subject)},
+				jetstream.ScheduleHeader:       {event.ScheduleAt(time.Now().Add(time.Hour))},
+				jetstream.ScheduleTargetHeader: {b.Names().DueSubject(newEvent(b, "due").Subject)},
 			},
 		}})
 	}) {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // What a mark or a document replaces does not stay in the stream, which allows no roll-ups.
@@ -23,7 +23,7 @@ func TestStream_keeps_the_last_of_marks_and_documents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := claim(t, l, handed(bus.KeyOf("/shop", fmt.Sprint(n))), dedup.Claimed)
+		c := claim(t, l, handed(event.NewEventKey("/shop", fmt.Sprint(n))), dedup.Claimed)
 		if err := l.Complete(t.Context(), c, []*nats.Msg{message(d.Version)}); err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dedup/deduptest"
+	"github.com/farandole/farandole/event"
 )
 
 // flakyLedger is a ledger whose store can be made flaky.
@@ -54,13 +55,13 @@ func TestUnanswered_writes_are_resolved(t *testing.T) {
 // loseWrite loses the n-th write of a journey and reports whether there was one.
 func loseWrite(t *testing.T, backend deduptest.Backend, n int, park, stored bool, title string) bool {
 	t.Helper()
-	l, k, ctx := backend.Open(), bus.KeyOf(t.Name(), title), t.Context()
+	l, k, ctx := backend.Open(), event.NewEventKey(t.Name(), title), t.Context()
 	flaky := l.(flakyLedger).MakeFlaky(func(write int) (before, after bool) {
 		return write == n && !stored, write == n && stored
 	})
-	out := &nats.Msg{Subject: backend.Names.EventSubject("payment.captured.v1", bus.Key(k)), Header: nats.Header{nats.MsgIdHdr: {string(k)}}}
-	letter := &nats.Msg{Subject: backend.Names.DeadLetterSubject("payment", bus.ReasonPermanent, k), Header: nats.Header{nats.MsgIdHdr: {string(k)}}}
-	failure := &bus.Attempt{Number: 1, Error: "failed"}
+	out := &nats.Msg{Subject: backend.Names.EventSubject("payment.captured.v1", event.Key(k)), Header: nats.Header{nats.MsgIdHdr: {string(k)}}}
+	letter := &nats.Msg{Subject: backend.Names.DeadLetterSubject("payment", event.ReasonPermanent, k), Header: nats.Header{nats.MsgIdHdr: {string(k)}}}
+	failure := &event.Attempt{Number: 1, Error: "failed"}
 
 	claim := func() (c *dedup.Claim) {
 		again(t, title, func() (err error) { c, err = l.Claim(ctx, claimOf(k)); return err })
@@ -110,7 +111,7 @@ func TestUnanswered_release_is_no_crash(t *testing.T) {
 	for name, open := range backends(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, k, ctx := open(t, 24*time.Hour).Open(), bus.KeyOf("/shop", t.Name()), t.Context()
+			l, k, ctx := open(t, 24*time.Hour).Open(), event.NewEventKey("/shop", t.Name()), t.Context()
 			down := false
 			l.(flakyLedger).MakeFlaky(func(int) (before, after bool) { return down, false })
 			c, err := l.Claim(ctx, claimOf(k))
@@ -149,13 +150,13 @@ func TestUnanswered_writes_under_load(t *testing.T) {
 	t.Parallel()
 	const events, workers = 40, 20
 	backend := memoryBackend(t, 24*time.Hour)
-	queue := make(chan bus.EventKey, events)
+	queue := make(chan event.EventKey, events)
 	var open, pool sync.WaitGroup
 	open.Add(events)
 	for i := range events {
-		queue <- bus.KeyOf(t.Name(), fmt.Sprint(i))
+		queue <- event.NewEventKey(t.Name(), fmt.Sprint(i))
 	}
-	handle := func(ctx context.Context, l deduptest.Ledger, k bus.EventKey) bool {
+	handle := func(ctx context.Context, l deduptest.Ledger, k event.EventKey) bool {
 		c, err := l.Claim(ctx, claimOf(k))
 		if err != nil || c.Status == dedup.Busy {
 			return false
@@ -206,7 +207,7 @@ func TestLagging_replica(t *testing.T) {
 	t.Parallel()
 	backend, ctx := memoryBackend(t, 24*time.Hour), t.Context()
 	for _, verb := range []string{"extend", "complete", "release", "park"} {
-		l, k, lost := backend.Open(), bus.KeyOf("/shop", verb), false
+		l, k, lost := backend.Open(), event.NewEventKey("/shop", verb), false
 		flaky := l.(flakyLedger).MakeFlaky(func(int) (before, after bool) { return false, lost })
 		claim := func(want dedup.Status) *dedup.Claim {
 			t.Helper()
@@ -224,7 +225,7 @@ func TestLagging_replica(t *testing.T) {
 		settle := map[string]func() error{
 			"extend":   func() error { return l.Extend(ctx, c) },
 			"complete": func() error { return l.Complete(ctx, c, nil) },
-			"release":  func() error { return l.Release(ctx, c, &bus.Attempt{}, nil) },
+			"release":  func() error { return l.Release(ctx, c, &event.Attempt{}, nil) },
 			"park":     func() error { return l.Park(ctx, c, nil, &nats.Msg{Subject: "dlq.x"}) },
 		}[verb]
 		lost = true
@@ -249,7 +250,7 @@ func TestLagging_replica(t *testing.T) {
 // The same while an outage has left a claim behind.
 func TestLagging_replica_and_lost_claim(t *testing.T) {
 	t.Parallel()
-	l, k, ctx := memoryBackend(t, 24*time.Hour).Open(), bus.KeyOf("/shop", "1"), t.Context()
+	l, k, ctx := memoryBackend(t, 24*time.Hour).Open(), event.NewEventKey("/shop", "1"), t.Context()
 	lost := true
 	flaky := l.(flakyLedger).MakeFlaky(func(int) (before, after bool) { return false, lost })
 	if _, err := l.Claim(ctx, claimOf(k)); !errors.Is(err, bus.ErrUnavailable) {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // structuredAttributes returns the attributes that people look for, of an
@@ -15,22 +15,22 @@ func structuredAttributes(failed *nats.Msg) map[string]string {
 	if attribute(failed.Header, "specversion") != "" && !isStructured(failed.Header) {
 		return nil
 	}
-	e, err := bus.Decode(failed.Header, failed.Data)
+	e, err := event.Decode(failed.Header, failed.Data)
 	if err != nil {
 		return nil
 	}
 	return map[string]string{
-		"type":             e.Type(),
-		"id":               e.ID(),
-		"source":           e.Source(),
-		bus.ExtKey:         bus.Extension(e, bus.ExtKey),
-		bus.ExtCorrelation: bus.Extension(e, bus.ExtCorrelation),
+		"type":               e.Type(),
+		"id":                 e.ID(),
+		"source":             e.Source(),
+		event.ExtKey:         event.Extension(e, event.ExtKey),
+		event.ExtCorrelation: event.Extension(e, event.ExtCorrelation),
 	}
 }
 
 func isStructured(h nats.Header) bool {
 	for name, values := range h {
-		if strings.EqualFold(name, "content-type") && len(values) > 0 && bus.AnnouncesEvent(values[0]) {
+		if strings.EqualFold(name, "content-type") && len(values) > 0 && event.AnnouncesEvent(values[0]) {
 			return true
 		}
 	}
@@ -56,7 +56,7 @@ func attribute(h nats.Header, name string) string {
 
 // typeOfSubject reads the event type from an event or redrive subject of this
 // system; "" for other subjects.
-func typeOfSubject(n bus.Names, subject string) string {
+func typeOfSubject(n event.Names, subject string) string {
 	rest, ok := strings.CutPrefix(subject, n.Root("events."))
 	if !ok {
 		if rest, ok = strings.CutPrefix(subject, n.Root("redrive.")); !ok {
@@ -68,7 +68,7 @@ func typeOfSubject(n bus.Names, subject string) string {
 	if len(tokens) != 4 {
 		return ""
 	}
-	t := bus.Type(strings.Join(tokens[:3], "."))
+	t := event.Type(strings.Join(tokens[:3], "."))
 	if t.Validate() != nil {
 		return ""
 	}

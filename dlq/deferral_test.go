@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 var testDue = time.Date(2026, time.January, 2, 15, 5, 6, 7, time.FixedZone("CET", 3600))
@@ -19,7 +20,7 @@ var testDue = time.Date(2026, time.January, 2, 15, 5, 6, 7, time.FixedZone("CET"
 // leaves, or it is said that it cannot.
 func TestDeferral_fits_beside_a_message_of_the_maximum_size(t *testing.T) {
 	t.Parallel()
-	key := bus.KeyOf("/order", "id-1")
+	key := event.NewEventKey("/order", "id-1")
 	bare := failedMessage("")
 	overhead := onWire(bare)
 	deferred := 0

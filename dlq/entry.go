@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Entry is one dead letter as far as its headers tell: what a list shows. A
@@ -22,17 +22,17 @@ type Entry struct {
 	// Sequence is the letter's place in the dead-letter stream.
 	Sequence uint64 `json:"sequence"`
 	// Stored is when it was dead-lettered, by the server's clock; ages count from it.
-	Stored   time.Time    `json:"stored"`
-	Consumer bus.Consumer `json:"consumer"`
-	Reason   string       `json:"reason"`
-	EventKey bus.EventKey `json:"event_key"`
+	Stored   time.Time      `json:"stored"`
+	Consumer event.Consumer `json:"consumer"`
+	Reason   string         `json:"reason"`
+	EventKey event.EventKey `json:"event_key"`
 
 	// Attributes of the event; empty when it cannot be decoded.
-	EventID       string  `json:"event_id,omitempty"`
-	Source        string  `json:"source,omitempty"`
-	Type          string  `json:"type,omitempty"`
-	Key           bus.Key `json:"key,omitempty"`
-	CorrelationID string  `json:"correlation_id,omitempty"`
+	EventID       string    `json:"event_id,omitempty"`
+	Source        string    `json:"source,omitempty"`
+	Type          string    `json:"type,omitempty"`
+	Key           event.Key `json:"key,omitempty"`
+	CorrelationID string    `json:"correlation_id,omitempty"`
 
 	// Class and Error are those of the last failed attempt.
 	Class string `json:"class,omitempty"`
@@ -71,7 +71,7 @@ type OriginDetail struct {
 // JSON, so no number in it changes.
 type Record struct {
 	Entry
-	Attempts []bus.Attempt `json:"attempts"` // over all replays, oldest first
+	Attempts []event.Attempt `json:"attempts"` // over all replays, oldest first
 	// Headers are those of the event as the consumer got it, with server
 	// control headers under their renamed names.
 	Headers map[string][]string `json:"headers"`
@@ -117,7 +117,7 @@ func (l *letter) record() Record {
 }
 
 // parseEntry reads what the subject and headers of a stored letter tell.
-func parseEntry(n bus.Names, subject string, sequence uint64, stored time.Time, h nats.Header, size int) Entry {
+func parseEntry(n event.Names, subject string, sequence uint64, stored time.Time, h nats.Header, size int) Entry {
 	consumer, reason, key := splitSubject(n, subject)
 	e := Entry{
 		ID:            entryID(consumer, key),
@@ -129,7 +129,7 @@ func parseEntry(n bus.Names, subject string, sequence uint64, stored time.Time, 
 		EventID:       attribute(h, "id"),
 		Source:        attribute(h, "source"),
 		Type:          attribute(h, "type"),
-		CorrelationID: attribute(h, bus.ExtCorrelation),
+		CorrelationID: attribute(h, event.ExtCorrelation),
 		Class:         text(h, headerClass),
 		Error:         text(h, headerError),
 		Fingerprint:   first(h, headerFingerprint),
@@ -150,7 +150,7 @@ func parseEntry(n bus.Names, subject string, sequence uint64, stored time.Time, 
 		Size: size,
 		Cut:  first(h, headerCut) != "",
 	}
-	e.Key = bus.Key(cmp.Or(attribute(h, bus.ExtKey), e.CorrelationID, e.EventID))
+	e.Key = event.Key(cmp.Or(attribute(h, event.ExtKey), e.CorrelationID, e.EventID))
 	e.Type = cmp.Or(e.Type, typeOfSubject(n, e.Origin.Subject))
 	if sequence, err := strconv.ParseUint(first(h, headerSequence), 10, 64); err == nil {
 		e.Origin.Sequence = sequence
@@ -163,17 +163,17 @@ func parseEntry(n bus.Names, subject string, sequence uint64, stored time.Time, 
 
 // splitSubject reads dlq.<consumer>.<reason>.<event key>. Other tools may have
 // stored subjects of another shape below dlq.; they are listed too.
-func splitSubject(n bus.Names, subject string) (bus.Consumer, string, bus.EventKey) {
+func splitSubject(n event.Names, subject string) (event.Consumer, string, event.EventKey) {
 	rest := strings.TrimPrefix(subject, n.Root("dlq."))
 	consumer, rest, _ := strings.Cut(rest, ".")
 	reason, key, _ := strings.Cut(rest, ".")
-	return bus.Consumer(consumer), reason, bus.EventKey(key)
+	return event.Consumer(consumer), reason, event.EventKey(key)
 }
 
-func entryID(c bus.Consumer, k bus.EventKey) string { return string(c) + "." + string(k) }
+func entryID(c event.Consumer, k event.EventKey) string { return string(c) + "." + string(k) }
 
 // parseID reads <consumer>.<event key>, or an event key alone.
-func parseID(id string) (bus.Consumer, bus.EventKey, error) {
+func parseID(id string) (event.Consumer, event.EventKey, error) {
 	consumer, key, both := strings.Cut(id, ".")
 	if !both {
 		consumer, key = "", id
@@ -181,7 +181,7 @@ func parseID(id string) (bus.Consumer, bus.EventKey, error) {
 	if both && !isToken(consumer) || !isSubject(key) {
 		return "", "", invalidID(id)
 	}
-	return bus.Consumer(consumer), bus.EventKey(key), nil
+	return event.Consumer(consumer), event.EventKey(key), nil
 }
 
 // isToken reports whether s can stand in a subject without being read as more than one name.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 func TestParseEntry_takes_letters_of_other_tools_and_damaged_ones(t *testing.T) {
@@ -79,7 +79,7 @@ func TestParseID(t *testing.T) {
 
 func TestFilter_every_field_must_match(t *testing.T) {
 	t.Parallel()
-	names := bus.Names{TypePrefix: "com.acme."}
+	names := event.Names{TypePrefix: "com.acme."}
 	e := Entry{
 		Consumer: "payment", Reason: "exhausted", Class: "timeout", Type: "com.acme.order.placed.v1",
 		Key: "ord-1", Fingerprint: "f", Error: "Gateway down", Stored: testTime,

@@ -7,8 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 )
 
 func ExampleLetter() {
@@ -18,9 +18,9 @@ func ExampleLetter() {
 		Data:    []byte(`{"amount":9007199254740993}`),
 	}
 	at := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
-	letter, err := dlq.Letter(bus.Names{}, failed, dlq.Origin{Stream: "EVENTS", Sequence: 7, Time: at}, dlq.Story{
-		Consumer: "payment", Reason: bus.ReasonExhausted, Key: bus.KeyOf("/order", "1"), At: at,
-		Attempts: []bus.Attempt{{Number: 1, At: at, Class: "timeout", Error: "gateway\r\ntimed out"}},
+	letter, err := dlq.Letter(event.Names{}, failed, dlq.Origin{Stream: "EVENTS", Sequence: 7, Time: at}, dlq.Story{
+		Consumer: "payment", Reason: event.ReasonExhausted, Key: event.NewEventKey("/order", "1"), At: at,
+		Attempts: []event.Attempt{{Number: 1, At: at, Class: "timeout", Error: "gateway\r\ntimed out"}},
 	}, 1<<20)
 	if err != nil {
 		fmt.Println(err)

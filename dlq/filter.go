@@ -5,19 +5,19 @@ import (
 	"strings"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Filter chooses letters. Every field that is set must match; the zero Filter
 // matches all.
 type Filter struct {
-	Consumer bus.Consumer
+	Consumer event.Consumer
 	Reason   string // one of bus.Reason…
 	Class    string // error class of the last attempt
 	// Type is the event type, with or without the configured reverse-DNS prefix.
-	Type bus.Type
+	Type event.Type
 	// Key is what the event is about (partitionkey, else correlationid).
-	Key         bus.Key
+	Key         event.Key
 	Fingerprint string
 	// Text is part of the last error's text, in any case.
 	Text string
@@ -27,7 +27,7 @@ type Filter struct {
 }
 
 // matches reports whether the filter chooses e.
-func (f Filter) matches(n bus.Names, e *Entry) bool {
+func (f Filter) matches(n event.Names, e *Entry) bool {
 	trim := func(t string) string { return strings.TrimPrefix(t, n.TypePrefix) }
 	return (f.Consumer == "" || f.Consumer == e.Consumer) &&
 		(f.Reason == "" || f.Reason == e.Reason) &&
@@ -44,7 +44,7 @@ func (f Filter) matches(n bus.Names, e *Entry) bool {
 func (f Filter) bySubject() bool { return f == Filter{Consumer: f.Consumer, Reason: f.Reason} }
 
 // subject is the narrowest subject filter for the chosen letters.
-func (f Filter) subject(n bus.Names) string {
+func (f Filter) subject(n event.Names) string {
 	if f.Reason == "" {
 		return consumerSubject(n, f.Consumer)
 	}
@@ -52,7 +52,7 @@ func (f Filter) subject(n bus.Names) string {
 }
 
 // consumerSubject filters the letters of one consumer, or of all.
-func consumerSubject(n bus.Names, c bus.Consumer) string {
+func consumerSubject(n event.Names, c event.Consumer) string {
 	if c == "" {
 		return n.Root("dlq.>")
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 const (
@@ -94,7 +95,7 @@ func (p *packer) putText(name, value string) {
 
 // putAttempts adds a history: shortened texts if it does not fit, then fewer
 // attempts. The first and the latest ones stay longest.
-func (p *packer) putAttempts(name string, attempts []bus.Attempt) {
+func (p *packer) putAttempts(name string, attempts []event.Attempt) {
 	if len(attempts) > maxAttempts {
 		p.cut = true
 		attempts = append(attempts[:1:1], attempts[len(attempts)-maxAttempts+1:]...)
@@ -112,8 +113,8 @@ func (p *packer) putAttempts(name string, attempts []bus.Attempt) {
 }
 
 // shortened copies attempts with error texts of at most limit bytes.
-func shortened(attempts []bus.Attempt, limit int) []bus.Attempt {
-	short := make([]bus.Attempt, len(attempts))
+func shortened(attempts []event.Attempt, limit int) []event.Attempt {
+	short := make([]event.Attempt, len(attempts))
 	for i, a := range attempts {
 		a.Error = cut(a.Error, limit)
 		short[i] = a

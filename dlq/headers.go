@@ -11,11 +11,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // What a letter carries beside the original message. Values are written with
-// [bus.EncodeAttribute]; attempts are JSON in ASCII. So none can hold a line
+// [event.EncodeAttribute]; attempts are JSON in ASCII. So none can hold a line
 // break, whatever the error text says.
 const (
 	headerReason      = "dlq-reason"
@@ -62,7 +62,7 @@ func hasPrefixFold(s, prefix string) bool {
 
 // isOriginal reports whether a header is the event's own, to be copied as it is.
 func isOriginal(name string) bool {
-	return !bus.IsControl(name) && !hasPrefixFold(name, prefixOwn) && sendable(name)
+	return !event.IsControl(name) && !hasPrefixFold(name, prefixOwn) && sendable(name)
 }
 
 // originals returns the headers that belong to the event itself.
@@ -137,10 +137,10 @@ func instant(h nats.Header, name string) time.Time {
 	return t
 }
 
-func encode(s string) string { return bus.EncodeAttribute(strings.ToValidUTF8(s, "\uFFFD")) }
+func encode(s string) string { return event.EncodeAttribute(strings.ToValidUTF8(s, "\uFFFD")) }
 
 func decode(s string) string {
-	if plain, err := bus.DecodeAttribute(s); err == nil {
+	if plain, err := event.DecodeAttribute(s); err == nil {
 		return plain
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
@@ -161,7 +161,7 @@ func formatCount(n int) string {
 }
 
 // formatAttempts writes attempts as JSON in printable ASCII; "" when there are none.
-func formatAttempts(attempts []bus.Attempt) string {
+func formatAttempts(attempts []event.Attempt) string {
 	if len(attempts) == 0 {
 		return ""
 	}
@@ -187,8 +187,8 @@ func formatAttempts(attempts []bus.Attempt) string {
 }
 
 // parseAttempts reads what formatAttempts wrote; damaged history is no history.
-func parseAttempts(s string) []bus.Attempt {
-	var attempts []bus.Attempt
+func parseAttempts(s string) []event.Attempt {
+	var attempts []event.Attempt
 	if json.Unmarshal([]byte(s), &attempts) != nil {
 		return nil
 	}

@@ -9,16 +9,16 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Story is why and how a message failed: what a dead letter adds to it.
 type Story struct {
-	Consumer bus.Consumer
+	Consumer event.Consumer
 	Reason   string // one of bus.Reason…
-	Key      bus.EventKey
+	Key      event.EventKey
 	// Attempts are the failed attempts since the last replay, oldest first; the last one says why.
-	Attempts []bus.Attempt
+	Attempts []event.Attempt
 	// Failures counts all of them, Crashes the runs that ended without an outcome.
 	Failures, Crashes int
 	Host, Version     string // who parked it
@@ -49,7 +49,7 @@ type Origin struct {
 //
 // Not kept: the order of different headers, white space at the end of a
 // header's value, and control characters in it, which the client cannot send.
-func Letter(n bus.Names, failed *nats.Msg, from Origin, s Story, maxPayload int64) (*nats.Msg, error) {
+func Letter(n event.Names, failed *nats.Msg, from Origin, s Story, maxPayload int64) (*nats.Msg, error) {
 	m := &nats.Msg{
 		Subject: n.DeadLetterSubject(s.Consumer, s.Reason, s.Key),
 		Header:  originals(failed.Header),
@@ -59,7 +59,7 @@ func Letter(n bus.Names, failed *nats.Msg, from Origin, s Story, maxPayload int6
 	if err != nil {
 		return nil, fmt.Errorf("dlq: letter %s: %w", m.Subject, err)
 	}
-	last := bus.Attempt{Class: s.Reason, At: s.At}
+	last := event.Attempt{Class: s.Reason, At: s.At}
 	if len(s.Attempts) > 0 {
 		last = s.Attempts[len(s.Attempts)-1]
 	}
@@ -112,13 +112,13 @@ type past struct {
 	firstAt          string
 	firstClass       string
 	firstError       string
-	attempts         []bus.Attempt
+	attempts         []event.Attempt
 	renamed          map[string][]string
 }
 
 // pastOf takes it from what a message that came by redrive carries, else from
 // the failed message itself.
-func pastOf(n bus.Names, failed *nats.Msg, from Origin, s Story) past {
+func pastOf(n event.Names, failed *nats.Msg, from Origin, s Story) past {
 	redrive, ok := RedriveOf(failed.Header)
 	if !ok || !n.IsRedrive(s.Consumer, failed.Subject) {
 		return firstPast(failed, from, s)
@@ -156,7 +156,7 @@ func carriedPast(h nats.Header) past {
 }
 
 func firstPast(failed *nats.Msg, from Origin, s Story) past {
-	begin := bus.Attempt{Class: s.Reason, At: s.At}
+	begin := event.Attempt{Class: s.Reason, At: s.At}
 	if len(s.Attempts) > 0 {
 		begin = s.Attempts[0]
 	}

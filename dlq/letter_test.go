@@ -13,12 +13,13 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 const maxPayload = 1 << 20
 
 var (
-	testNames  = bus.Names{Prefix: "shop"}
+	testNames  = event.Names{Prefix: "shop"}
 	testTime   = time.Date(2026, 3, 1, 10, 0, 0, 123456789, time.UTC)
 	testOrigin = Origin{Stream: "shop-EVENTS", Sequence: 42, Time: testTime}
 )
@@ -42,16 +43,16 @@ func failedMessage(data string) *nats.Msg {
 	}
 }
 
-func testStory(attempts ...bus.Attempt) Story {
+func testStory(attempts ...event.Attempt) Story {
 	return Story{
-		Consumer: "payment", Reason: bus.ReasonExhausted, Key: bus.KeyOf("/order", "id-1"),
+		Consumer: "payment", Reason: event.ReasonExhausted, Key: event.NewEventKey("/order", "id-1"),
 		Attempts: attempts, Failures: len(attempts), Crashes: 1,
 		Host: "host é", Version: "v1.2", At: testTime.Add(time.Minute),
 	}
 }
 
-func attempt(n int, class, text string) bus.Attempt {
-	return bus.Attempt{Number: n, At: testTime.Add(time.Duration(n) * time.Second), Class: class, Error: text, Host: "h"}
+func attempt(n int, class, text string) event.Attempt {
+	return event.Attempt{Number: n, At: testTime.Add(time.Duration(n) * time.Second), Class: class, Error: text, Host: "h"}
 }
 
 func mustLetter(t *testing.T, m *nats.Msg, s Story, limit int64) *nats.Msg {
@@ -81,8 +82,8 @@ func TestLetter_tells_the_story(t *testing.T) {
 	l := stored(mustLetter(t, m, testStory(attempt(1, "timeout", "first"), attempt(2, "refused", "last é")), maxPayload))
 	r := l.record()
 	want := Entry{
-		ID: "payment." + string(bus.KeyOf("/order", "id-1")), Sequence: 7, Stored: testTime,
-		Consumer: "payment", Reason: "exhausted", EventKey: bus.KeyOf("/order", "id-1"),
+		ID: "payment." + string(event.NewEventKey("/order", "id-1")), Sequence: 7, Stored: testTime,
+		Consumer: "payment", Reason: "exhausted", EventKey: event.NewEventKey("/order", "id-1"),
 		EventID: "id-1", Source: "/order", Type: "order.placed.v1", Key: "ord-1", CorrelationID: "ord-1",
 		Class: "refused", Error: "last é", Fingerprint: Fingerprint("refused", "last é", "order.placed.v1"),
 		Count: 1, Failures: 2, Crashes: 1, LastFailure: testTime.Add(2 * time.Second),
@@ -205,7 +206,7 @@ func TestControl_headers_are_kept_as_data_only(t *testing.T) {
 func TestA_letter_has_a_stable_subject(t *testing.T) {
 	t.Parallel()
 	s := testStory(attempt(1, "decode", "no id"))
-	s.Reason, s.Key = bus.ReasonDecode, bus.KeyOfMessage("shop-EVENTS", 42, testTime)
+	s.Reason, s.Key = event.ReasonDecode, event.EventKeyAt("shop-EVENTS", 42, testTime)
 	a := mustLetter(t, failedMessage("x"), s, maxPayload)
 	s.At = s.At.Add(time.Hour)
 	b := mustLetter(t, failedMessage("x"), s, maxPayload)
@@ -249,9 +250,9 @@ func TestLetter_keeps_history_over_replays(t *testing.T) {
 func TestLetter_fits_beside_a_message_of_the_maximum_size(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("error é ", 500)
-	attempts := []bus.Attempt{attempt(1, "c", long), attempt(2, "c", long), attempt(3, "c", long)}
+	attempts := []event.Attempt{attempt(1, "c", long), attempt(2, "c", long), attempt(3, "c", long)}
 	bare := failedMessage("")
-	bare.Header[nats.MsgIdHdr] = []string{string(bus.KeyOf("/order", "id-1"))}
+	bare.Header[nats.MsgIdHdr] = []string{string(event.NewEventKey("/order", "id-1"))}
 	overhead := onWire(bare)
 	for _, room := range []int{0, 1, 10, 47, 100, 200, 500, 1000, 5000, 20000, 100000} {
 		m := failedMessage(strings.Repeat("x", maxPayload-overhead-room))
@@ -287,7 +288,7 @@ func TestLetter_headers_stay_below_what_jetstream_stores(t *testing.T) {
 	t.Parallel()
 	m := failedMessage("x")
 	m.Header["x-large"] = []string{strings.Repeat("v", 50_000)}
-	var attempts []bus.Attempt
+	var attempts []event.Attempt
 	for i := range 200 {
 		attempts = append(attempts, attempt(i, "c", strings.Repeat("é", 1024)))
 	}

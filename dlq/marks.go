@@ -4,27 +4,27 @@ import (
 	"context"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Marks is what the queue asks the consumers' ledger. The ledger of package
 // dedup has these methods with its own Mark, which converts to this one.
 type Marks interface {
 	// Mark returns what the ledger knows of an event; false when it knows nothing.
-	Mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (Mark, bool, error)
+	Mark(ctx context.Context, c event.Consumer, k event.EventKey) (Mark, bool, error)
 	// Discard closes a parked event for good.
-	Discard(ctx context.Context, c bus.Consumer, k bus.EventKey) error
+	Discard(ctx context.Context, c event.Consumer, k event.EventKey) error
 }
 
 // Mark is a ledger's knowledge of one event for one consumer.
 type Mark struct {
-	State    string        `json:"state"`  // one of State…
-	Replay   int           `json:"replay"` // 0 for the original delivery
-	Failures int           `json:"failures"`
-	Crashes  int           `json:"crashes"`
-	Attempts []bus.Attempt `json:"attempts,omitempty"`
-	First    *bus.Attempt  `json:"first_failure,omitempty"` // kept across replays
-	At       time.Time     `json:"at"`
+	State    string          `json:"state"`  // one of State…
+	Replay   int             `json:"replay"` // 0 for the original delivery
+	Failures int             `json:"failures"`
+	Crashes  int             `json:"crashes"`
+	Attempts []event.Attempt `json:"attempts,omitempty"`
+	First    *event.Attempt  `json:"first_failure,omitempty"` // kept across replays
+	At       time.Time       `json:"at"`
 }
 
 // States of a mark.

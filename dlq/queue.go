@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Queue reads and empties the dead letters of one system. It keeps no state
@@ -16,7 +17,7 @@ import (
 // several processes.
 type Queue struct {
 	bus   *bus.Bus
-	names bus.Names
+	names event.Names
 	marks Marks
 }
 
@@ -147,7 +148,7 @@ func (q *Queue) find(ctx context.Context, id string) (*letter, error) {
 var keyPattern = regexp.MustCompile(`^[a-z2-7]{32}$`)
 
 // mark asks the ledger, which knows nothing of names that no consumer writes.
-func (q *Queue) mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (Mark, bool, error) {
+func (q *Queue) mark(ctx context.Context, c event.Consumer, k event.EventKey) (Mark, bool, error) {
 	if legal := c.Validate() == nil && keyPattern.MatchString(string(k)); !legal || q.marks == nil {
 		return Mark{}, false, nil
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
@@ -26,27 +27,27 @@ type ledger struct {
 	marks map[string]dlq.Mark
 }
 
-func (l *ledger) set(c bus.Consumer, k bus.EventKey, m dlq.Mark) {
+func (l *ledger) set(c event.Consumer, k event.EventKey, m dlq.Mark) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.marks[fmt.Sprint(c, k)] = m
 }
 
 // forget is what the end of the retention does.
-func (l *ledger) forget(c bus.Consumer, k bus.EventKey) {
+func (l *ledger) forget(c event.Consumer, k event.EventKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.marks, fmt.Sprint(c, k))
 }
 
-func (l *ledger) Mark(_ context.Context, c bus.Consumer, k bus.EventKey) (dlq.Mark, bool, error) {
+func (l *ledger) Mark(_ context.Context, c event.Consumer, k event.EventKey) (dlq.Mark, bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m, ok := l.marks[fmt.Sprint(c, k)]
 	return m, ok, nil
 }
 
-func (l *ledger) Discard(_ context.Context, c bus.Consumer, k bus.EventKey) error {
+func (l *ledger) Discard(_ context.Context, c event.Consumer, k event.EventKey) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.marks[fmt.Sprint(c, k)] = dlq.Mark{State: dlq.StateDiscarded, At: time.Now()}
@@ -57,7 +58,7 @@ func (l *ledger) Discard(_ context.Context, c bus.Consumer, k bus.EventKey) erro
 type fixture struct {
 	t      testing.TB
 	bus    *bus.Bus
-	names  bus.Names
+	names  event.Names
 	ledger *ledger
 	queue  *dlq.Queue
 }
@@ -73,7 +74,7 @@ func setup(t testing.TB) *fixture {
 }
 
 // start makes the durable of a consumer.
-func (f *fixture) start(c bus.Consumer) {
+func (f *fixture) start(c event.Consumer) {
 	f.t.Helper()
 	_, err := f.bus.JetStream().CreateConsumer(f.t.Context(), f.names.EventsStream(), jetstream.ConsumerConfig{
 		Durable: string(c), FilterSubjects: []string{f.names.RedriveFilter(c), f.names.TypeFilter("order.placed.v1")},
@@ -82,13 +83,13 @@ func (f *fixture) start(c bus.Consumer) {
 }
 
 // end removes it.
-func (f *fixture) end(c bus.Consumer) {
+func (f *fixture) end(c event.Consumer) {
 	f.t.Helper()
 	f.check(f.bus.JetStream().DeleteConsumer(f.t.Context(), f.names.EventsStream(), string(c)))
 }
 
 // key is the event key of the n-th event.
-func key(n int) bus.EventKey { return bus.KeyOf("/order", fmt.Sprintf("id-%d", n)) }
+func key(n int) event.EventKey { return event.NewEventKey("/order", fmt.Sprintf("id-%d", n)) }
 
 // id is that of its letter for payment.
 func id(n int) string { return "payment." + string(key(n)) }
@@ -96,7 +97,7 @@ func id(n int) string { return "payment." + string(key(n)) }
 // event is the n-th event as stored.
 func (f *fixture) event(n int) *nats.Msg {
 	return &nats.Msg{
-		Subject: f.names.EventSubject("order.placed.v1", bus.Key(fmt.Sprintf("ord-%d", n))),
+		Subject: f.names.EventSubject("order.placed.v1", event.Key(fmt.Sprintf("ord-%d", n))),
 		Header: nats.Header{
 			"ce-specversion": {"1.0"}, "ce-id": {fmt.Sprintf("id-%d", n)}, "ce-source": {"/order"},
 			"ce-type": {"order.placed.v1"}, "ce-partitionkey": {fmt.Sprintf("ord-%d", n)},
@@ -106,12 +107,12 @@ func (f *fixture) event(n int) *nats.Msg {
 	}
 }
 
-func (f *fixture) letter(c bus.Consumer, n int, failed *nats.Msg, reason, text string) *nats.Msg {
+func (f *fixture) letter(c event.Consumer, n int, failed *nats.Msg, reason, text string) *nats.Msg {
 	f.t.Helper()
 	now := time.Now()
 	m, err := dlq.Letter(f.names, failed, dlq.Origin{Stream: f.names.EventsStream(), Sequence: uint64(n), Time: now}, dlq.Story{
 		Consumer: c, Reason: reason, Key: key(n), At: now, Host: "h", Version: "v", Failures: 1,
-		Attempts: []bus.Attempt{{Number: 1, At: now, Class: "timeout", Error: text}},
+		Attempts: []event.Attempt{{Number: 1, At: now, Class: "timeout", Error: text}},
 	}, f.bus.Conn().MaxPayload())
 	f.check(err)
 	return m
@@ -134,12 +135,12 @@ func (f *fixture) send(m *nats.Msg) error {
 }
 
 // park dead-letters the n-th event for consumer c.
-func (f *fixture) park(c bus.Consumer, n int) {
+func (f *fixture) park(c event.Consumer, n int) {
 	f.t.Helper()
-	f.parkAgain(c, n, f.event(n), bus.ReasonExhausted)
+	f.parkAgain(c, n, f.event(n), event.ReasonExhausted)
 }
 
-func (f *fixture) parkAgain(c bus.Consumer, n int, failed *nats.Msg, reason string) {
+func (f *fixture) parkAgain(c event.Consumer, n int, failed *nats.Msg, reason string) {
 	f.t.Helper()
 	f.check(f.send(f.letter(c, n, failed, reason, fmt.Sprintf("order %d timed out", n))))
 	r, _ := dlq.RedriveOf(failed.Header)
@@ -197,7 +198,7 @@ func TestA_missing_stream_is_named(t *testing.T) {
 	if !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("list: %v", err)
 	}
-	if err := f.send(f.letter("payment", 1, f.event(1), bus.ReasonExhausted, "e")); !errors.Is(err, bus.ErrNoStream) {
+	if err := f.send(f.letter("payment", 1, f.event(1), event.ReasonExhausted, "e")); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("park: %v", err)
 	}
 }
@@ -214,7 +215,7 @@ func TestA_full_queue_refuses_and_evicts_nothing(t *testing.T) {
 	for n := range 5 {
 		f.park("payment", n)
 	}
-	if err := f.send(f.letter("payment", 5, f.event(5), bus.ReasonExhausted, "e")); !errors.Is(err, bus.ErrStreamFull) {
+	if err := f.send(f.letter("payment", 5, f.event(5), event.ReasonExhausted, "e")); !errors.Is(err, bus.ErrStreamFull) {
 		t.Errorf("the sixth: %v, want ErrStreamFull", err)
 	}
 	f.park("payment", 0) // parking again replaces, also when full
@@ -231,7 +232,7 @@ func TestControl_headers_take_no_effect(t *testing.T) {
 	m.Header["Nats-Expected-Last-Subject-Sequence"] = []string{"7"}
 	m.Header["Nats-TTL"] = []string{"1s"}
 	m.Header["Nats-Rollup"] = []string{"all"}
-	f.parkAgain("payment", 2, m, bus.ReasonExhausted)
+	f.parkAgain("payment", 2, m, event.ReasonExhausted)
 	if p := f.list(dlq.Filter{}, dlq.PageOptions{}); p.Total != 2 {
 		t.Fatalf("%d entries", p.Total)
 	}
@@ -268,12 +269,12 @@ func TestParking_again_leaves_one_entry(t *testing.T) {
 	} {
 		for _, s := range []dlq.Selection{{IDs: []string{id(1)}}, {Filter: dlq.Filter{Key: "ord-1"}}} {
 			f.park("payment", 1)
-			f.parkAgain("payment", 1, f.event(1), bus.ReasonCrashLoop)
+			f.parkAgain("payment", 1, f.event(1), event.ReasonCrashLoop)
 			p := f.list(dlq.Filter{}, dlq.PageOptions{})
-			if p.Total != 2 || p.Matching != 2 || p.Entries[0].Reason != bus.ReasonCrashLoop {
+			if p.Total != 2 || p.Matching != 2 || p.Entries[0].Reason != event.ReasonCrashLoop {
 				t.Errorf("%d of %d entries: %+v", p.Matching, p.Total, p.Entries)
 			}
-			if p := f.list(dlq.Filter{Reason: bus.ReasonExhausted}, dlq.PageOptions{}); p.Matching != 1 {
+			if p := f.list(dlq.Filter{Reason: event.ReasonExhausted}, dlq.PageOptions{}); p.Matching != 1 {
 				t.Errorf("%d entries under the old reason", p.Matching)
 			}
 			sum, err := remove(s)
@@ -355,7 +356,7 @@ func TestGet_tells_what_became_of_an_event(t *testing.T) {
 	f.replay(dlq.Selection{IDs: []string{id(1)}}, dlq.ReplayOptions{})
 	at := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 	f.ledger.set("payment", key(1), dlq.Mark{
-		State: dlq.StateDone, Replay: 1, At: at, First: &bus.Attempt{At: at, Class: "timeout", Error: "gateway"},
+		State: dlq.StateDone, Replay: 1, At: at, First: &event.Attempt{At: at, Class: "timeout", Error: "gateway"},
 	})
 	c, err = f.queue.Get(f.t.Context(), id(1))
 	f.check(err)
@@ -371,7 +372,7 @@ func TestStats_group_by_kind_of_failure(t *testing.T) {
 	for n := range 6 {
 		f.park("payment", n)
 	}
-	f.check(f.send(f.letter("audit", 1, f.event(1), bus.ReasonPermanent, "no such account")))
+	f.check(f.send(f.letter("audit", 1, f.event(1), event.ReasonPermanent, "no such account")))
 	s, err := f.queue.Stats(f.t.Context())
 	f.check(err)
 	if s.Total != 7 || s.LastHour != 7 || s.LastDay != 7 || len(s.Groups) != 2 || s.Consumers["payment"]["exhausted"] != 6 || s.Consumers["audit"]["permanent"] != 1 {

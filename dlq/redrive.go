@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Redrive is what a message that comes again for one consumer only carries
@@ -21,8 +22,8 @@ type Redrive struct {
 	Replay int
 	// Key is the event key that the event was handled under. It is empty when
 	// the header did not fit beside a message of the server's maximum size; it
-	// is the decoded event's own key then ([bus.EventKeyOf]).
-	Key bus.EventKey
+	// is the decoded event's own key then ([event.EventKeyOf]).
+	Key event.EventKey
 	// Stored is when the original message was stored, by the server's clock;
 	// zero when there was no room for it.
 	Stored time.Time
@@ -30,7 +31,7 @@ type Redrive struct {
 
 // RedriveOf reads it from a message's headers; ok is false for an original
 // delivery. It does not look at the subject: headers of a message that did not
-// come by the consumer's redrive subject ([bus.Names.IsRedrive]) prove nothing.
+// come by the consumer's redrive subject ([event.Names.IsRedrive]) prove nothing.
 func RedriveOf(h nats.Header) (r Redrive, ok bool) {
 	replay, err := strconv.Atoi(first(h, headerReplay))
 	if err != nil || replay < 0 {
@@ -38,7 +39,7 @@ func RedriveOf(h nats.Header) (r Redrive, ok bool) {
 	}
 	r = Redrive{Replay: replay, Stored: instant(h, headerStored)}
 	if key := first(h, headerEventKey); isToken(key) {
-		r.Key = bus.EventKey(key)
+		r.Key = event.EventKey(key)
 	}
 	return r, true
 }
@@ -54,16 +55,16 @@ func RedriveOf(h nats.Header) (r Redrive, ok bool) {
 // maxPayload is the server's
 // max_payload in bytes, 0 for no limit; the error matches [bus.ErrTooLarge] when
 // the original leaves no room for what the server has to know.
-func Deferral(n bus.Names, failed *nats.Msg, from Origin, s Story, due time.Time, maxPayload int64) (*nats.Msg, error) {
+func Deferral(n event.Names, failed *nats.Msg, from Origin, s Story, due time.Time, maxPayload int64) (*nats.Msg, error) {
 	m := &nats.Msg{
-		Subject: n.TimerSubject(s.Consumer, TimerRetry, bus.Key(s.Key)),
+		Subject: n.TimerSubject(s.Consumer, TimerRetry, event.Key(s.Key)),
 		Header:  originals(failed.Header),
 		Data:    failed.Data,
 	}
 	past := pastOf(n, failed, from, Story{Consumer: s.Consumer})
 	p, err := newPacker(m, maxPayload)
 	for _, h := range []struct{ name, value string }{
-		{jetstream.ScheduleHeader, bus.ScheduleAt(due)},
+		{jetstream.ScheduleHeader, event.ScheduleAt(due)},
 		{jetstream.ScheduleTargetHeader, n.DueSubject(n.RedriveSubject(s.Consumer, failed.Subject))},
 	} {
 		if err == nil {
@@ -85,7 +86,7 @@ const TimerRetry = "retry"
 
 // redriveMessage makes the message that replays a letter: the original data
 // and headers, and what the next letter must know if it fails again.
-func redriveMessage(n bus.Names, l *letter, replay int, maxPayload int64) (*nats.Msg, error) {
+func redriveMessage(n event.Names, l *letter, replay int, maxPayload int64) (*nats.Msg, error) {
 	m := &nats.Msg{
 		Subject: redriveSubject(n, l),
 		Header:  originals(l.header),
@@ -113,13 +114,13 @@ func (p *packer) must(name, value string) error {
 
 // identify says which event a redrive brings, and the how manyeth time. The
 // key may be missing where the event itself tells it.
-func (p *packer) identify(replay int, key bus.EventKey) error {
+func (p *packer) identify(replay int, key event.EventKey) error {
 	if err := p.must(headerReplay, strconv.Itoa(replay)); err != nil {
 		return err
 	}
 	err := p.must(headerEventKey, string(key))
 	if err != nil {
-		if e, undecodable := bus.Decode(p.msg.Header, p.msg.Data); undecodable == nil && bus.EventKeyOf(e) == key {
+		if e, undecodable := event.Decode(p.msg.Header, p.msg.Data); undecodable == nil && event.EventKeyOf(e) == key {
 			return nil
 		}
 	}
@@ -145,14 +146,14 @@ func (p *packer) putPast(past past) {
 
 // redriveSubject is where the consumer takes replays from. A letter without its
 // original subject (no room, or damaged) gets one that its consumer filters all the same.
-func redriveSubject(n bus.Names, l *letter) string {
+func redriveSubject(n event.Names, l *letter) string {
 	consumer := l.entry.Consumer
 	if subject := l.entry.Origin.Subject; isSubject(subject) {
 		return n.RedriveSubject(consumer, subject)
 	}
-	if e, err := bus.Decode(l.header, l.data); err == nil {
+	if e, err := event.Decode(l.header, l.data); err == nil {
 		if t, err := n.TypeOf(e.Type()); err == nil {
-			return n.RedriveSubject(consumer, n.EventSubject(t, bus.PartitionKey(e)))
+			return n.RedriveSubject(consumer, n.EventSubject(t, event.PartitionKey(e)))
 		}
 	}
 	return n.RedriveSubject(consumer, n.Root("events.unknown."+string(l.entry.EventKey)))

@@ -12,8 +12,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 func TestA_replayed_event_is_the_original(t *testing.T) {
@@ -66,7 +67,7 @@ func TestPoison_that_comes_back_is_not_read_again(t *testing.T) {
 		if n%2 == 0 { // its consumer parks it again at once
 			replays := f.stored(f.names.RedriveFilter("payment"))
 			m := replays[len(replays)-1]
-			f.parkAgain("payment", n, &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}, bus.ReasonExhausted)
+			f.parkAgain("payment", n, &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}, event.ReasonExhausted)
 		}
 		n++
 	})
@@ -114,7 +115,7 @@ func TestAn_interrupted_replay_run_again_sends_each_once(t *testing.T) {
 	// A kill -9 can also strike between the replay and the letter's removal.
 	s, err := f.bus.JetStream().Stream(f.t.Context(), f.names.DLQStream())
 	f.check(err)
-	m, err := s.GetLastMsgForSubject(f.t.Context(), f.names.DeadLetterSubject("payment", bus.ReasonExhausted, key(70)))
+	m, err := s.GetLastMsgForSubject(f.t.Context(), f.names.DeadLetterSubject("payment", event.ReasonExhausted, key(70)))
 	f.check(err)
 	redrive, err := f.queue.RedriveMessage(m, 1)
 	f.check(err)
@@ -172,7 +173,7 @@ func TestReplay_from_a_dead_letter_stream_made_anew(t *testing.T) {
 		sum, _ := f.replay(dlq.Selection{IDs: []string{id(1)}}, dlq.ReplayOptions{})
 		f.expect(sum, map[dlq.Status]int{dlq.Replayed: 1})
 		f.check(f.bus.JetStream().DeleteStream(t.Context(), f.names.DLQStream()))
-		_, err := f.bus.Provision(t.Context(), f.bus.Topology(bus.TopologyConfig{}))
+		_, err := topology.Provision(t.Context(), f.bus, topology.New(f.bus.Names(), topology.Config{}))
 		f.check(err)
 	}
 	if got := f.stored(f.names.RedriveFilter("payment")); len(got) != 2 {
@@ -304,12 +305,12 @@ func TestDiscard_removes_letter_and_mark(t *testing.T) {
 func (f *fixture) fill(n int) {
 	f.t.Helper()
 	js := f.bus.JetStream()
-	letter := f.letter("payment", 0, f.event(0), bus.ReasonExhausted, "")
+	letter := f.letter("payment", 0, f.event(0), event.ReasonExhausted, "")
 	for i := range n {
 		header := maps.Clone(letter.Header)
 		header["dlq-error"] = []string{fmt.Sprintf("order%%20%d%%20timed%%20out", i)}
 		_, err := js.PublishMsgAsync(&nats.Msg{
-			Subject: f.names.DeadLetterSubject("payment", bus.ReasonExhausted, key(i)),
+			Subject: f.names.DeadLetterSubject("payment", event.ReasonExhausted, key(i)),
 			Header:  header, Data: letter.Data,
 		})
 		f.check(err)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // maxGroups bounds the memory of [Queue.Stats].
@@ -20,7 +20,7 @@ type Stats struct {
 	LastHour int       `json:"last_hour"` // stored within it
 	LastDay  int       `json:"last_day"`
 	// Consumers counts letters by consumer and reason.
-	Consumers map[bus.Consumer]map[string]int `json:"consumers"`
+	Consumers map[event.Consumer]map[string]int `json:"consumers"`
 	// Groups are kinds of failure, the most frequent first.
 	Groups []Group `json:"groups"`
 	// Ungrouped counts letters of further kinds, after the first 1,000 kinds.
@@ -37,13 +37,13 @@ type Group struct {
 	Error string `json:"error,omitempty"`
 	Type  string `json:"type,omitempty"`
 	// Example is the ID of the newest letter.
-	Example   string               `json:"example"`
-	Count     int                  `json:"count"`
-	Consumers map[bus.Consumer]int `json:"consumers"`
-	Oldest    time.Time            `json:"oldest"`
-	Newest    time.Time            `json:"newest"`
-	LastHour  int                  `json:"last_hour"`
-	LastDay   int                  `json:"last_day"`
+	Example   string                 `json:"example"`
+	Count     int                    `json:"count"`
+	Consumers map[event.Consumer]int `json:"consumers"`
+	Oldest    time.Time              `json:"oldest"`
+	Newest    time.Time              `json:"newest"`
+	LastHour  int                    `json:"last_hour"`
+	LastDay   int                    `json:"last_day"`
 }
 
 // Stats groups all letters by kind of failure, and tells what is stranded. It
@@ -53,7 +53,7 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	s := Stats{Consumers: map[bus.Consumer]map[string]int{}}
+	s := Stats{Consumers: map[event.Consumer]map[string]int{}}
 	groups := map[string]*Group{}
 	now := time.Now()
 	err = q.scan(ctx, v, v.all(), Filter{}, func(e Entry) error {
@@ -98,7 +98,7 @@ func (s *Stats) add(e Entry, groups map[string]*Group, now time.Time) {
 		}
 		g = &Group{
 			Fingerprint: e.Fingerprint, Class: e.Class, Error: Normalise(e.Error), Type: e.Type,
-			Consumers: map[bus.Consumer]int{}, Oldest: e.Stored,
+			Consumers: map[event.Consumer]int{}, Oldest: e.Stored,
 		}
 		groups[e.Fingerprint] = g
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
 )
 
@@ -18,7 +19,7 @@ import (
 // has no durable: it was renamed or removed. They have no letters. A consumer
 // that is started under the name takes them.
 type Stranded struct {
-	Consumer bus.Consumer `json:"consumer"`
+	Consumer event.Consumer `json:"consumer"`
 	// Deferred are retries whose time has not come yet.
 	Deferred int `json:"deferred"`
 	// Arrived are retries whose time has come, and replays.
@@ -47,7 +48,7 @@ func statusOf(err error) Status {
 }
 
 // takes reports whether the durable of a consumer gets what is stored on subject.
-func (q *Queue) takes(ctx context.Context, c bus.Consumer, subject string) (bool, error) {
+func (q *Queue) takes(ctx context.Context, c event.Consumer, subject string) (bool, error) {
 	if c.Validate() != nil { // a letter of another tool
 		return false, nil //nolint:nilerr // no durable has such a name
 	}
@@ -69,7 +70,7 @@ func (q *Queue) takes(ctx context.Context, c bus.Consumer, subject string) (bool
 		cfg.FilterSubjects = append(cfg.FilterSubjects, cfg.FilterSubject)
 	}
 	return len(cfg.FilterSubjects) == 0 || slices.ContainsFunc(cfg.FilterSubjects, func(filter string) bool {
-		return bus.SubjectCovers(filter, subject)
+		return event.SubjectCovers(filter, subject)
 	}), nil
 }
 
@@ -84,8 +85,8 @@ func (q *Queue) stranded(ctx context.Context) ([]Stranded, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := map[bus.Consumer]*Stranded{}
-	for _, counts := range []map[bus.Consumer]int{arrived, deferred} {
+	found := map[event.Consumer]*Stranded{}
+	for _, counts := range []map[event.Consumer]int{arrived, deferred} {
 		for c := range counts {
 			taken, err := q.takes(ctx, c, q.names.RedriveFilter(c))
 			if err != nil && !errors.Is(err, bus.ErrNoStream) { // no stream, no durable
@@ -113,8 +114,8 @@ func (q *Queue) stranded(ctx context.Context) ([]Stranded, error) {
 
 // waiting counts by consumer the messages of a stream that a filter of redrives
 // or timers selects. Their second token, after the system's prefix, is the consumer.
-func (q *Queue) waiting(ctx context.Context, name, filter string) (map[bus.Consumer]int, error) {
-	counts := map[bus.Consumer]int{}
+func (q *Queue) waiting(ctx context.Context, name, filter string) (map[event.Consumer]int, error) {
+	counts := map[event.Consumer]int{}
 	stream, err := q.bus.Stream(ctx, name)
 	if errors.Is(err, bus.ErrNoStream) {
 		return counts, nil
@@ -128,7 +129,7 @@ func (q *Queue) waiting(ctx context.Context, name, filter string) (map[bus.Consu
 	}
 	consumer := strings.Count(q.names.Root("redrive.*"), ".")
 	for subject, n := range info.State.Subjects {
-		counts[bus.Consumer(strings.Split(subject, ".")[consumer])] += int(n) //nolint:gosec // a count
+		counts[event.Consumer(strings.Split(subject, ".")[consumer])] += int(n) //nolint:gosec // a count
 	}
 	return counts, nil
 }
@@ -141,8 +142,8 @@ func (q *Queue) countArrived(ctx context.Context, s *Stranded) error {
 		if !ok {
 			return nil
 		}
-		if e, err := bus.Decode(m.Header, m.Data); redrive.Key == "" && err == nil {
-			redrive.Key = bus.EventKeyOf(e)
+		if e, err := event.Decode(m.Header, m.Data); redrive.Key == "" && err == nil {
+			redrive.Key = event.EventKeyOf(e)
 		}
 		mark, known, err := q.mark(ctx, s.Consumer, redrive.Key)
 		switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 )
 
 // A consumer that was renamed or removed has letters that nobody would take.
@@ -51,7 +51,7 @@ func TestReplay_to_nobody_keeps_the_letter(t *testing.T) {
 }
 
 // deferred is the retry that waits until due for the n-th event's time.
-func (f *fixture) deferred(c bus.Consumer, n int, due time.Time) *nats.Msg {
+func (f *fixture) deferred(c event.Consumer, n int, due time.Time) *nats.Msg {
 	f.t.Helper()
 	m, err := dlq.Deferral(f.names, f.event(n), dlq.Origin{Stream: f.names.EventsStream(), Sequence: uint64(n), Time: time.Now()},
 		dlq.Story{Consumer: c, Key: key(n)}, due, 0)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
 )
 
@@ -70,7 +71,7 @@ func TestDeadlineWithoutPayment(t *testing.T) {
 }
 
 // count counts the stored events of a type.
-func (s *system) count(t testing.TB, typ bus.Type) (n int) {
+func (s *system) count(t testing.TB, typ event.Type) (n int) {
 	t.Helper()
 	b, err := bus.Connect(t.Context(), bus.Config{URL: s.nats})
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 )
@@ -108,20 +108,20 @@ func (f *fleet) of(service string) []*member {
 // which they were committed.
 func (f *fleet) placedFirst(ids []string) {
 	f.t.Helper()
-	types := map[bus.Key][]string{}
+	types := map[event.Key][]string{}
 	err := follow.Read(f.t.Context(), f.bus, follow.Options{FromStart: true, NoFollow: true}, func(m follow.Message) error {
 		e, problem := m.Event()
 		if problem != "" {
 			return fmt.Errorf("%s: %s", m.Subject, problem)
 		}
-		types[bus.PartitionKey(e)] = append(types[bus.PartitionKey(e)], e.Type())
+		types[event.PartitionKey(e)] = append(types[event.PartitionKey(e)], e.Type())
 		return nil
 	})
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	for i, id := range ids {
-		got := types[bus.Key(id)]
+		got := types[event.Key(id)]
 		placed, cancelled := slices.Index(got, "order.placed.v1"), slices.Index(got, "order.cancel_requested.v1")
 		if placed != 0 || i%10 == 0 && cancelled < 0 {
 			f.t.Errorf("order %s: events %v", id, got)

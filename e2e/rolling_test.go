@@ -8,8 +8,10 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/sqlite"
+	"github.com/farandole/farandole/topology"
 )
 
 // rollout is a service whose replicas are processes of two builds.
@@ -34,8 +36,8 @@ func newRollout(t *testing.T) *rollout {
 	}
 	server := bustest.StartServer(t, bustest.ServerConfig{})
 	r.url = server.URL()
-	r.bus = bustest.Connect(t, bus.Config{URL: r.url, Names: bus.Names{Prefix: bustest.Prefix()}})
-	bustest.Provision(t, r.bus, bus.TopologyConfig{})
+	r.bus = bustest.Connect(t, bus.Config{URL: r.url, Names: event.Names{Prefix: bustest.Prefix()}})
+	bustest.Provision(t, r.bus, topology.Config{})
 	return r
 }
 
@@ -49,9 +51,9 @@ func (r *rollout) start(version string) *process {
 func (r *rollout) publish(n int) {
 	r.Helper()
 	for range n {
-		for _, t := range []bus.Type{"parcel.arrived.v1", "parcel.lost.v1"} {
+		for _, t := range []event.Type{"parcel.arrived.v1", "parcel.lost.v1"} {
 			id := fmt.Sprint("p-", len(r.published))
-			e, err := r.bus.Seal(bus.Draft{ID: id, Type: t, Key: bus.Key(id), ContentType: bus.ContentTypeJSON, Data: []byte("{}")})
+			e, err := r.bus.Seal(event.Draft{ID: id, Type: t, Key: event.Key(id), ContentType: event.ContentTypeJSON, Data: []byte("{}")})
 			if err == nil {
 				_, err = r.bus.Publish(r.Context(), e)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 var (
@@ -49,8 +50,8 @@ type Inbox struct {
 }
 
 type workKey struct {
-	consumer bus.Consumer
-	event    bus.EventKey
+	consumer event.Consumer
+	event    event.EventKey
 }
 
 // Inbox returns a new inbox in the same database. One ledger and the handlers
@@ -74,8 +75,8 @@ func (o *Outbox) Inbox() *Inbox {
 // over before; or [ErrDatabase] and [bus.ErrUnavailable], and then often the reason
 // why ctx has ended. A consumer whose handler returns the latter waits for the
 // database and spends no attempt.
-func (i *Inbox) Begin(ctx context.Context, c bus.Consumer, e bus.Event) (*sql.Tx, error) {
-	w := i.workOf(c, bus.EventKeyOf(e))
+func (i *Inbox) Begin(ctx context.Context, c event.Consumer, e event.Event) (*sql.Tx, error) {
+	w := i.workOf(c, event.EventKeyOf(e))
 	if w == nil {
 		return nil, fmt.Errorf("%w: %s, source %q, id %q", ErrNoClaim, c, e.Source(), e.ID())
 	}
@@ -84,7 +85,7 @@ func (i *Inbox) Begin(ctx context.Context, c bus.Consumer, e bus.Event) (*sql.Tx
 
 // Admit lets the handler of an event begin a transaction, until leave. It is
 // for the ledger.
-func (i *Inbox) Admit(c bus.Consumer, k bus.EventKey) (
+func (i *Inbox) Admit(c event.Consumer, k event.EventKey) (
 	commit func(ctx context.Context, after uint64, mark []byte, lifetime time.Duration, out []*nats.Msg) (revision uint64, err error), leave func(),
 ) {
 	w := &work{inbox: i, key: workKey{c, k}}
@@ -98,7 +99,7 @@ func (i *Inbox) Admit(c bus.Consumer, k bus.EventKey) (
 	return w.commit, w.leave
 }
 
-func (i *Inbox) workOf(c bus.Consumer, k bus.EventKey) *work {
+func (i *Inbox) workOf(c event.Consumer, k event.EventKey) *work {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.works[workKey{c, k}]

@@ -7,6 +7,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -16,7 +17,7 @@ func ExampleInbox() {
 	type order struct {
 		Amount int64 `json:"amount"`
 	}
-	placed, captured := bus.Define[order]("order.placed.v1"), bus.Define[order]("payment.captured.v1")
+	placed, captured := event.Define[order]("order.placed.v1"), event.Define[order]("payment.captured.v1")
 
 	service := func(ctx context.Context, b *bus.Bus, db *sql.DB) error {
 		o, err := outbox.New(db, outbox.Config{Dialect: outbox.Postgres, Names: b.Names()})
@@ -32,7 +33,7 @@ func ExampleInbox() {
 			return err
 		}
 		registry := consumer.NewRegistry()
-		consumer.Handle(registry, placed, func(ctx context.Context, e bus.Event, data order) (consumer.Step, error) {
+		consumer.Handle(registry, placed, func(ctx context.Context, e event.Event, data order) (consumer.Step, error) {
 			tx, err := inbox.Begin(ctx, "payment", e)
 			if err != nil {
 				return consumer.Step{}, err
@@ -40,7 +41,7 @@ func ExampleInbox() {
 			if _, err := tx.ExecContext(ctx, "UPDATE revenue SET amount = amount + $1", data.Amount); err != nil {
 				return consumer.Step{}, err
 			}
-			return consumer.Emit(captured.New(bus.PartitionKey(e), data)), nil
+			return consumer.Emit(captured.New(event.PartitionKey(e), data)), nil
 		})
 		c, err := consumer.New(b, registry, consumer.Config{Name: "payment", Ledger: ledger})
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // inboxStatements are what an inbox says to its database.
@@ -41,7 +42,7 @@ func inboxStatementsOf(d Dialect, prefix string) inboxStatements {
 // Read returns a mark and when it was written, revision 0 if there is none or
 // none any more. Errors match [ErrDatabase] or [ErrSchema],
 // and [bus.ErrUnavailable] when the database was not there.
-func (i *Inbox) Read(ctx context.Context, c bus.Consumer, k bus.EventKey) (mark []byte, revision uint64, written time.Time, err error) {
+func (i *Inbox) Read(ctx context.Context, c event.Consumer, k event.EventKey) (mark []byte, revision uint64, written time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
 	var millis int64
@@ -88,7 +89,7 @@ func (i *Inbox) Now(ctx context.Context) (time.Time, error) {
 // nothing. Errors match [bus.ErrConflict] when the mark is not at that
 // revision; [ErrDatabase], and besides [bus.ErrBusy] if others were in the way or
 // [bus.ErrUnavailable] if the database was not there; or [ErrSchema].
-func (i *Inbox) Write(ctx context.Context, c bus.Consumer, k bus.EventKey, after uint64, mark []byte, lifetime time.Duration) (uint64, error) {
+func (i *Inbox) Write(ctx context.Context, c event.Consumer, k event.EventKey, after uint64, mark []byte, lifetime time.Duration) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
 	if w := i.workOf(c, k); w != nil && i.outbox.cfg.Dialect == SQLite {

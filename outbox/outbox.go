@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Tx is the caller's own transaction. *sql.Tx is one; postgres.Tx makes one of
@@ -29,7 +29,7 @@ type Config struct {
 	// shop_outbox. Defaults to none.
 	Prefix string
 	// Names make the subjects of events. Defaults to names without a prefix.
-	Names bus.Names
+	Names event.Names
 	// Source of the events that [Outbox.Seal] seals. Required for that only.
 	Source string
 }
@@ -85,19 +85,19 @@ func (o *Outbox) DB() *sql.DB { return o.db }
 // Config returns the outbox's configuration.
 func (o *Outbox) Config() Config { return o.cfg }
 
-// Seal gives a draft the configured source, [bus.Draft.ID] or a random id, and
+// Seal gives a draft the configured source, [event.Draft.ID] or a random id, and
 // the time. A draft without an id is another event each time it is sealed;
-// [bus.ContentID] makes an id of content. Errors are those of [bus.Names.Seal].
-func (o *Outbox) Seal(d bus.Draft) (bus.Event, error) {
+// [event.ContentID] makes an id of content. Errors are those of [event.Names.Seal].
+func (o *Outbox) Seal(d event.Draft) (event.Event, error) {
 	return o.cfg.Names.Seal(d, o.cfg.Source)
 }
 
 // Add writes events into the caller's transaction; they are published after it
-// has committed, and never if it rolls back. Errors match [bus.ErrInvalidType]
-// or [bus.ErrInvalidEvent] for an event that cannot be published, before
+// has committed, and never if it rolls back. Errors match [event.ErrInvalidType]
+// or [event.ErrInvalidEvent] for an event that cannot be published, before
 // anything is written; [ErrDuplicate]; or [ErrDatabase], after which the
 // transaction must be rolled back.
-func (o *Outbox) Add(ctx context.Context, tx Tx, events ...bus.Event) error {
+func (o *Outbox) Add(ctx context.Context, tx Tx, events ...event.Event) error {
 	msgs := make([]*nats.Msg, len(events))
 	for i, e := range events {
 		m, err := o.cfg.Names.Message(e)
@@ -121,7 +121,7 @@ func (o *Outbox) Add(ctx context.Context, tx Tx, events ...bus.Event) error {
 
 // insert writes one message, of the step of c if there is one; false if its id is
 // there already.
-func (o *Outbox) insert(ctx context.Context, tx Tx, m *nats.Msg, c bus.Consumer) (added bool, err error) {
+func (o *Outbox) insert(ctx context.Context, tx Tx, m *nats.Msg, c event.Consumer) (added bool, err error) {
 	r, err := newRow(m)
 	if err != nil {
 		return false, err

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // parkedPage is how many rows are read at once: what is too large to be
@@ -31,25 +31,25 @@ type Parked struct {
 	Data    []byte
 	// Attempts are the failed tries to publish it, oldest first, those before
 	// a [Outbox.Redrive] included.
-	Attempts  []bus.Attempt
+	Attempts  []event.Attempt
 	CreatedAt time.Time
 }
 
-// Event is the event of the row. The error matches [bus.ErrDecode] if it is none.
-func (p Parked) Event() (bus.Event, error) { return bus.Decode(p.Headers, p.Data) }
+// Event is the event of the row. The error matches [event.ErrDecode] if it is none.
+func (p Parked) Event() (event.Event, error) { return event.Decode(p.Headers, p.Data) }
 
 // Last is the try after which the row was parked, the zero Attempt if its story
 // cannot be read.
-func (p Parked) Last() bus.Attempt {
+func (p Parked) Last() event.Attempt {
 	if len(p.Attempts) == 0 {
-		return bus.Attempt{}
+		return event.Attempt{}
 	}
 	return p.Attempts[len(p.Attempts)-1]
 }
 
-// Reason is why it was parked: [bus.ReasonPermanent], or [bus.ReasonExhausted]
+// Reason is why it was parked: [event.ReasonPermanent], or [event.ReasonExhausted]
 // after all tries.
-func (p Parked) Reason() string { return cmp.Or(p.Last().Reason, bus.ReasonExhausted) }
+func (p Parked) Reason() string { return cmp.Or(p.Last().Reason, event.ReasonExhausted) }
 
 // ParkedAt is when it was, by the relay's clock; of a row without a story, when
 // it was created.
@@ -65,9 +65,9 @@ func (p Parked) ParkedAt() time.Time {
 type ParkedFilter struct {
 	MessageID string
 	// Key is what the event is about.
-	Key bus.Key
+	Key event.Key
 	// Type is the event type, with or without the configured prefix.
-	Type bus.Type
+	Type event.Type
 	// Reason as in [Parked.Reason].
 	Reason string
 	// Class is the error class of the last try, Text part of its error's text, in any case.
@@ -81,7 +81,7 @@ type ParkedFilter struct {
 	Beyond int64
 }
 
-func (f ParkedFilter) matches(n bus.Names, p Parked) bool {
+func (f ParkedFilter) matches(n event.Names, p Parked) bool {
 	last, at := p.Last(), p.ParkedAt()
 	return (f.Reason == "" || f.Reason == p.Reason()) &&
 		(f.Class == "" || f.Class == last.Class) &&
@@ -93,12 +93,12 @@ func (f ParkedFilter) matches(n bus.Names, p Parked) bool {
 
 // typed reports whether the row's type is the filter's, going by the subject if
 // there is no event in it.
-func (f ParkedFilter) typed(n bus.Names, p Parked) bool {
+func (f ParkedFilter) typed(n event.Names, p Parked) bool {
 	want := strings.TrimPrefix(string(f.Type), n.TypePrefix)
 	if e, err := p.Event(); err == nil {
 		return strings.TrimPrefix(e.Type(), n.TypePrefix) == want
 	}
-	return strings.HasPrefix(p.Subject, strings.TrimSuffix(n.TypeFilter(bus.Type(want)), "*"))
+	return strings.HasPrefix(p.Subject, strings.TrimSuffix(n.TypeFilter(event.Type(want)), "*"))
 }
 
 // Parked goes over the parked rows that match f, and reads some at a time, with
@@ -128,7 +128,7 @@ func (o *Outbox) Parked(ctx context.Context, f ParkedFilter) iter.Seq2[Parked, e
 func (o *Outbox) parkedPage(ctx context.Context, f ParkedFilter) (page []Parked, err error) {
 	key := ""
 	if f.Key != "" {
-		key = bus.EscapeKey(f.Key)
+		key = event.EscapeKey(f.Key)
 	}
 	where, order, beyond := "id < $1", "DESC", cmp.Or(f.Beyond, math.MaxInt64)
 	if f.OldestFirst {

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Watch calls wake whenever rows may have been committed, until ctx ends. After
@@ -38,7 +38,7 @@ type RelayConfig struct {
 	BaseDelay, MaxDelay time.Duration
 	// Types are those that rows may have which are not of a consumer's step: rows of
 	// any other type are parked. Without a reverse-DNS prefix. Defaults to all.
-	Types []bus.Type
+	Types []event.Type
 	// Retention is how long published rows are kept. Defaults to 1 h.
 	Retention time.Duration
 	// Watch tells of commits in other processes; Postgres has Feed for that.

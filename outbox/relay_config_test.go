@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 func TestRelayConfig(t *testing.T) {
@@ -24,7 +25,7 @@ func TestRelayConfig(t *testing.T) {
 		"Lease":       {Lease: time.Second - 1},
 		"Lease 1h0":   {Lease: maxLease + 1},
 		"MaxDelay 1h": {MaxDelay: maxLease + 1},
-		"Types":       {Types: []bus.Type{"placed"}},
+		"Types":       {Types: []event.Type{"placed"}},
 		"Poll":        {Poll: time.Millisecond},
 		"MaxAttempts": {MaxAttempts: -1},
 		"BaseDelay":   {BaseDelay: -1},

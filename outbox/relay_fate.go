@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/text"
 )
 
@@ -52,7 +53,7 @@ func classOf(err error) string {
 	switch {
 	case errors.Is(err, errUnreadable):
 		return "unreadable"
-	case errors.Is(err, bus.ErrNotAdmitted):
+	case errors.Is(err, event.ErrNotAdmitted):
 		return "not-admitted"
 	case errors.Is(err, errNowhere):
 		return "no-stream"
@@ -76,16 +77,16 @@ func classOf(err error) string {
 // tell adds a failed attempt to a row's story. One that cannot be read, because
 // somebody else has written it, begins anew.
 func tell(story string, number int, err error, status Status, at time.Time, host string) string {
-	var attempts []bus.Attempt
+	var attempts []event.Attempt
 	if json.Unmarshal([]byte(story), &attempts) != nil {
 		attempts = nil
 	}
-	a := bus.Attempt{
+	a := event.Attempt{
 		Number: number, At: at.UTC(), Class: classOf(err),
-		Error: text.Cut(strings.ToValidUTF8(err.Error(), "\uFFFD"), bus.MaxErrorText), Host: host,
+		Error: text.Cut(strings.ToValidUTF8(err.Error(), "\uFFFD"), event.MaxErrorText), Host: host,
 	}
 	if status == DeadLetter {
-		a.Reason = bus.ReasonExhausted
+		a.Reason = event.ReasonExhausted
 	}
 	told, err := json.Marshal(append(attempts, a))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 func TestDecide(t *testing.T) {
@@ -41,13 +42,13 @@ func TestDecide(t *testing.T) {
 		"anything else, last time":        {errors.New("?"), 2, 0, 1, fate{status: DeadLetter, blamed: true}},
 		"no stream, others have one":      {fmt.Errorf("%w: %w", errNowhere, bus.ErrNoStream), 2, 0, 1, fate{status: DeadLetter, blamed: true}},
 		"unanswered, others are answered": {fmt.Errorf("%w: %w", errSilence, bus.ErrUnavailable), 2, 0, 1, fate{status: DeadLetter, blamed: true}},
-		"not admitted":                    {bus.ErrNotAdmitted, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
+		"not admitted":                    {event.ErrNotAdmitted, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
 		"another event has its id":        {bus.ErrIDTaken, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
 		"too large, first time":           {bus.ErrTooLarge, 0, time.Hour, 1, blamed(time.Second)},
 		"too large, second time":          {fmt.Errorf("publish: %w", bus.ErrTooLarge), 1, time.Hour, 0.5, blamed(time.Second)},
 		"too large, last time":            {bus.ErrTooLarge, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
 		"refused, with attempts too many": {bus.ErrRefused, 9, 0, 1, fate{status: DeadLetter, blamed: true}},
-		"not a subject":                   {bus.ErrInvalidName, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
+		"not a subject":                   {event.ErrInvalidName, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
 		"unreadable":                      {errUnreadable, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
 	} {
 		if got := decide(tt.err, tt.attempts, tt.age, cfg, tt.random); got != tt.want {
@@ -69,9 +70,9 @@ func TestStory(t *testing.T) {
 		if n == 2 {
 			status = DeadLetter
 		}
-		story = tell(story, n, fmt.Errorf("%w: \x00\xff%s", bus.ErrTooLarge, strings.Repeat("é", bus.MaxErrorText)), status, at, "here")
+		story = tell(story, n, fmt.Errorf("%w: \x00\xff%s", bus.ErrTooLarge, strings.Repeat("é", event.MaxErrorText)), status, at, "here")
 	}
-	var got []bus.Attempt
+	var got []event.Attempt
 	if err := json.Unmarshal([]byte(story), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -79,11 +80,11 @@ func TestStory(t *testing.T) {
 		t.Fatalf("%d attempts are told, want 2", len(got))
 	}
 	for i, a := range got {
-		if a.Number != i+1 || !a.At.Equal(at) || a.Class != "too-large" || len(a.Error) > bus.MaxErrorText || a.Host != "here" {
+		if a.Number != i+1 || !a.At.Equal(at) || a.Class != "too-large" || len(a.Error) > event.MaxErrorText || a.Host != "here" {
 			t.Errorf("attempt is %+v", a)
 		}
 	}
-	if got[0].Reason != "" || got[1].Reason != bus.ReasonExhausted {
+	if got[0].Reason != "" || got[1].Reason != event.ReasonExhausted {
 		t.Errorf("reasons are %q and %q", got[0].Reason, got[1].Reason)
 	}
 }

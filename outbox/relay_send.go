@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // errUnsent is the result of a row that was not sent: a row of its key before it
@@ -23,7 +24,7 @@ type result struct {
 // each after its predecessor is stored; those of different keys at once.
 type sender struct {
 	bus   *bus.Bus
-	types []bus.Type // of rows of others; any if there is none
+	types []event.Type // of rows of others; any if there is none
 	judge *judge
 }
 

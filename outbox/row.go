@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/text"
 )
 
@@ -39,7 +39,7 @@ type row struct {
 	attempts  int
 	story     string // JSON list of bus.Attempt
 	age       time.Duration
-	consumer  bus.Consumer // whose step has written it, "" for anybody else
+	consumer  event.Consumer // whose step has written it, "" for anybody else
 }
 
 // errUnreadable is why a row that somebody else has written cannot be published.
@@ -77,8 +77,8 @@ func newRow(m *nats.Msg) (row, error) {
 // admitted is the message of a row that may be published. The table does not
 // tell who has written a row, but for those of a consumer's step, so all are held
 // to what an event may be, of one of these types if there are any; and only steps
-// set timers. Errors match errUnreadable or [bus.ErrNotAdmitted].
-func (r row) admitted(names bus.Names, types []bus.Type) (*nats.Msg, error) {
+// set timers. Errors match errUnreadable or [event.ErrNotAdmitted].
+func (r row) admitted(names event.Names, types []event.Type) (*nats.Msg, error) {
 	m, err := r.message()
 	switch {
 	case err != nil:
@@ -87,8 +87,8 @@ func (r row) admitted(names bus.Names, types []bus.Type) (*nats.Msg, error) {
 		err = names.AdmitTimer(r.consumer, m)
 	default:
 		err = names.AdmitEvent(m)
-		if err == nil && r.consumer == "" && len(types) > 0 && !slices.ContainsFunc(types, func(t bus.Type) bool { return names.TypeFilter(t) == r.about()+".*" }) {
-			err = fmt.Errorf("%w: subject %s: this relay is for rows of %v", bus.ErrNotAdmitted, r.subject, types)
+		if err == nil && r.consumer == "" && len(types) > 0 && !slices.ContainsFunc(types, func(t event.Type) bool { return names.TypeFilter(t) == r.about()+".*" }) {
+			err = fmt.Errorf("%w: subject %s: this relay is for rows of %v", event.ErrNotAdmitted, r.subject, types)
 		}
 	}
 	if err != nil {

@@ -7,14 +7,15 @@ import (
 	"sync"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // seeds are the documents of a store that have to exist: they were stored once
-// and are never deleted. That they were is remembered in [bus.StateBucket],
+// and are never deleted. That they were is remembered in [event.StateBucket],
 // which does not go with the event stream.
 type seeds struct {
 	mu   sync.Mutex
-	keys map[bus.Key]bool
+	keys map[event.Key]bool
 }
 
 // seed is what the bucket holds of one, under "<consumer>_<key>".
@@ -22,25 +23,25 @@ type seed struct {
 	Subject string `json:"subject"`
 }
 
-func (s *seeds) add(k bus.Key) {
+func (s *seeds) add(k event.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keys == nil {
-		s.keys = map[bus.Key]bool{}
+		s.keys = map[event.Key]bool{}
 	}
 	s.keys[k] = true
 }
 
-func (s *seeds) has(k bus.Key) bool {
+func (s *seeds) has(k event.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.keys[k]
 }
 
-func (s *seeds) all() []bus.Key {
+func (s *seeds) all() []event.Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	keys := make([]bus.Key, 0, len(s.keys))
+	keys := make([]event.Key, 0, len(s.keys))
 	for k := range s.keys {
 		keys = append(keys, k)
 	}
@@ -52,12 +53,12 @@ func (s *seeds) all() []bus.Key {
 // [ErrLost] if it is gone, and so do [Store.Get] and [Store.Check] in this
 // process. If that is meant, [Store.Create] makes it anew. Other errors are
 // those of Create, [bus.OpenBucket] and [bus.Bucket.Put].
-func (s *Store[T]) Seed(ctx context.Context, key bus.Key, value T) error {
-	bucket, err := bus.OpenBucket[seed](ctx, s.bus, bus.StateBucket)
+func (s *Store[T]) Seed(ctx context.Context, key event.Key, value T) error {
+	bucket, err := bus.OpenBucket[seed](ctx, s.bus, event.StateBucket)
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	name := bus.Key(s.consumer) + "_" + key
+	name := event.Key(s.consumer) + "_" + key
 	_, revision, err := bucket.Get(ctx, name)
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
@@ -87,7 +88,7 @@ func (s *Store[T]) Check(ctx context.Context) error {
 }
 
 // exists asks the stream's leader for a document that has to be there.
-func (s *Store[T]) exists(ctx context.Context, key bus.Key) error {
+func (s *Store[T]) exists(ctx context.Context, key event.Key) error {
 	m, err := s.bus.Latest(ctx, s.bus.Names().EventsStream(), s.subject(key))
 	switch {
 	case err != nil:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/state"
 )
 
@@ -19,7 +20,7 @@ func TestSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		for _, key := range []bus.Key{"sku-widget", "sku-gadget"} {
+		for _, key := range []event.Key{"sku-widget", "sku-gadget"} {
 			if err := s.stocks.Seed(t.Context(), key, stock{7}); err != nil {
 				t.Fatal(err)
 			}

@@ -12,20 +12,21 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // Store is the typed documents of one consumer. It is safe for concurrent use.
 type Store[T any] struct {
 	bus      *bus.Bus
 	ledger   *dedup.Stream
-	consumer bus.Consumer
+	consumer event.Consumer
 	seeds    seeds
 }
 
 // Of returns the documents of a consumer whose ledger is l. The consumer must
 // use this very ledger; several stores may share it, as long as their keys
-// differ. Of does no I/O. The error matches [bus.ErrInvalidConsumer].
-func Of[T any](b *bus.Bus, l *dedup.Stream, c bus.Consumer) (*Store[T], error) {
+// differ. Of does no I/O. The error matches [event.ErrInvalidConsumer].
+func Of[T any](b *bus.Bus, l *dedup.Stream, c event.Consumer) (*Store[T], error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
@@ -59,7 +60,7 @@ type Change struct {
 // current like this; else the handler runs again. Errors match [ErrDecode] when
 // what is stored is not a T, [ErrLost] for a seeded document that is gone, else [bus.ErrUnavailable], [bus.ErrClosed] or
 // [dedup.ErrNoStream].
-func (s *Store[T]) Get(ctx context.Context, key bus.Key) (Document[T], error) {
+func (s *Store[T]) Get(ctx context.Context, key event.Key) (Document[T], error) {
 	d, err := s.read(ctx, key, s.ledger.Document)
 	if err == nil && !d.Exists && s.seeds.has(key) {
 		err = s.exists(ctx, key) // or a copy of the stream lags behind: then the step will be stale
@@ -72,11 +73,11 @@ func (s *Store[T]) Get(ctx context.Context, key bus.Key) (Document[T], error) {
 
 // Committed reads a document for anybody but a step: as it is durable. With
 // replicas it may lag behind the latest change. Errors are those of Get.
-func (s *Store[T]) Committed(ctx context.Context, key bus.Key) (Document[T], error) {
+func (s *Store[T]) Committed(ctx context.Context, key event.Key) (Document[T], error) {
 	return s.read(ctx, key, s.ledger.Committed)
 }
 
-func (s *Store[T]) read(ctx context.Context, key bus.Key, read func(context.Context, string) (dedup.Document, error)) (Document[T], error) {
+func (s *Store[T]) read(ctx context.Context, key event.Key, read func(context.Context, string) (dedup.Document, error)) (Document[T], error) {
 	subject := s.subject(key)
 	stored, err := read(ctx, subject)
 	if err != nil {
@@ -108,7 +109,7 @@ func (d Document[T]) Delete() Change {
 // Create stores a document outside of any step, to begin with. The error
 // matches [bus.ErrConflict] when there is one already, else those of
 // [bus.Bus.Send] and [bus.Pending.Wait].
-func (s *Store[T]) Create(ctx context.Context, key bus.Key, value T) error {
+func (s *Store[T]) Create(ctx context.Context, key event.Key, value T) error {
 	data, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("state: %s: %w", key, err)
@@ -127,7 +128,7 @@ func (s *Store[T]) Create(ctx context.Context, key bus.Key, value T) error {
 }
 
 // Each calls f for every document, oldest change first. token is the key as
-// [bus.EscapeKey] writes it. A document that changes meanwhile may be seen
+// [event.EscapeKey] writes it. A document that changes meanwhile may be seen
 // twice. Those that are not a T end it with an error matching [ErrDecode];
 // others are those of [bus.Bus.Scan] and of f.
 func (s *Store[T]) Each(ctx context.Context, f func(token string, value T) error) error {
@@ -142,7 +143,7 @@ func (s *Store[T]) Each(ctx context.Context, f func(token string, value T) error
 	})
 }
 
-func (s *Store[T]) subject(key bus.Key) string {
+func (s *Store[T]) subject(key event.Key) string {
 	return s.bus.Names().StateSubject(s.consumer, key)
 }
 

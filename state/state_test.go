@@ -13,6 +13,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/state"
 )
 
@@ -52,7 +53,7 @@ func open(t *testing.T, b *bus.Bus) *shop {
 // returns how often it ran.
 func (s *shop) step(id string, handler func() ([]state.Change, error)) (runs int, err error) {
 	ctx := context.Background()
-	c, err := s.ledger.Claim(ctx, dedup.Request{Consumer: "inventory", Key: bus.KeyOf("/shop", id), Lease: time.Minute})
+	c, err := s.ledger.Claim(ctx, dedup.Request{Consumer: "inventory", Key: event.NewEventKey("/shop", id), Lease: time.Minute})
 	if err != nil {
 		return 0, err
 	}
@@ -76,13 +77,13 @@ func (s *shop) step(id string, handler func() ([]state.Change, error)) (runs int
 func (s *shop) reserve(id string, skus ...string) func() ([]state.Change, error) {
 	return func() ([]state.Change, error) {
 		ctx := context.Background()
-		order, err := s.orders.Get(ctx, bus.Key("order-"+id))
+		order, err := s.orders.Get(ctx, event.Key("order-"+id))
 		if err != nil {
 			return nil, err
 		}
 		changes := []state.Change{order.Put("reserved")}
 		for _, sku := range skus {
-			d, err := s.stocks.Get(ctx, bus.Key("sku-"+sku))
+			d, err := s.stocks.Get(ctx, event.Key("sku-"+sku))
 			if err != nil {
 				return nil, err
 			}
@@ -96,7 +97,7 @@ func (s *shop) reserve(id string, skus ...string) func() ([]state.Change, error)
 func (s *shop) seed(n int, skus ...string) {
 	s.Helper()
 	for _, sku := range skus {
-		if err := s.stocks.Create(s.Context(), bus.Key("sku-"+sku), stock{n}); err != nil {
+		if err := s.stocks.Create(s.Context(), event.Key("sku-"+sku), stock{n}); err != nil {
 			s.Fatal(err)
 		}
 	}
@@ -104,7 +105,7 @@ func (s *shop) seed(n int, skus ...string) {
 
 func (s *shop) available(sku string) int {
 	s.Helper()
-	d, err := s.stocks.Committed(s.Context(), bus.Key("sku-"+sku))
+	d, err := s.stocks.Committed(s.Context(), event.Key("sku-"+sku))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -192,7 +193,7 @@ func TestRow_with_a_failing_step(t *testing.T) {
 }
 
 func oversized(s *shop, id string) state.Change {
-	d, err := s.orders.Get(context.Background(), bus.Key("big-"+id))
+	d, err := s.orders.Get(context.Background(), event.Key("big-"+id))
 	if err != nil {
 		s.Error(err)
 	}
@@ -267,7 +268,7 @@ func TestMessages_refuses(t *testing.T) {
 	if _, err := state.Messages(other.ledger, []state.Change{d.Put(stock{1})}, nil); !errors.Is(err, state.ErrChange) {
 		t.Errorf("another ledger: got %v, want ErrChange", err)
 	}
-	if _, err := state.Of[stock](b, s.ledger, "Not A Name"); !errors.Is(err, bus.ErrInvalidConsumer) {
+	if _, err := state.Of[stock](b, s.ledger, "Not A Name"); !errors.Is(err, event.ErrInvalidConsumer) {
 		t.Errorf("got %v, want ErrInvalidConsumer", err)
 	}
 }

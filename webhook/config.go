@@ -13,8 +13,8 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 )
 
 // Config says what to deliver and where. URL, Name and Types are required.
@@ -25,9 +25,9 @@ type Config struct {
 	// Name is the consumer name, shared by all processes that deliver to this
 	// receiver. It is what retries, dead letters and the ledger go by: another
 	// name is another webhook, which begins with the oldest event. Required.
-	Name bus.Consumer
+	Name event.Consumer
 	// Types are the event types to deliver, at least one. Required.
-	Types []bus.Type
+	Types []event.Type
 	// Structured sends the whole event as one JSON document instead of its
 	// data as the body and its attributes as headers. With Secrets, it alone
 	// puts the attributes under the signature. Defaults to false.

@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 )
 
 const testSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 func valid() Config {
-	return Config{URL: "https://example.com/hook", Name: "partner", Types: []bus.Type{"order.placed.v1"}}
+	return Config{URL: "https://example.com/hook", Name: "partner", Types: []event.Type{"order.placed.v1"}}
 }
 
 func TestConfigRules(t *testing.T) {
@@ -34,9 +34,9 @@ func TestConfigRules(t *testing.T) {
 		{"only a port", func(c *Config) { c.URL = "http://:80/hook" }, ErrConfig, "URL"},
 		{"opaque", func(c *Config) { c.URL = "http:example.com" }, ErrConfig, "URL"},
 		{"line break", func(c *Config) { c.URL = "http://example.com/\r\nX: y" }, ErrConfig, "URL"},
-		{"no name", func(c *Config) { c.Name = "" }, bus.ErrInvalidConsumer, ""},
+		{"no name", func(c *Config) { c.Name = "" }, event.ErrInvalidConsumer, ""},
 		{"no types", func(c *Config) { c.Types = nil }, ErrConfig, "Types"},
-		{"illegal type", func(c *Config) { c.Types = []bus.Type{"Order Placed"} }, bus.ErrInvalidType, ""},
+		{"illegal type", func(c *Config) { c.Types = []event.Type{"Order Placed"} }, event.ErrInvalidType, ""},
 		{"secret without its prefix", func(c *Config) { c.Secrets = []string{testSecret[6:]} }, ErrConfig, "number 1"},
 		{"short secret", func(c *Config) { c.Secrets = []string{testSecret, "whsec_c2hvcnQ="} }, ErrConfig, "number 2"},
 		{"secret that is not base64", func(c *Config) { c.Secrets = []string{"whsec_" + strings.Repeat("*", 40)} }, ErrConfig, "number 1"},

@@ -16,6 +16,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/letters"
 )
 
@@ -67,7 +68,7 @@ func status(code int) func(int, http.ResponseWriter, *http.Request) {
 
 // config delivers to a URL and loses its patience soon.
 func config(u string) Config {
-	return Config{URL: u, Name: "partner", Types: []bus.Type{"order.placed.v1", "order.shipped.v1"}, Timeout: 20 * time.Second, Consumer: consumer.Config{
+	return Config{URL: u, Name: "partner", Types: []event.Type{"order.placed.v1", "order.shipped.v1"}, Timeout: 20 * time.Second, Consumer: consumer.Config{
 		Retry: consumer.RetryPolicy{MaxAttempts: 3, BaseDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond},
 	}}
 }
@@ -109,7 +110,7 @@ func (r running) reaches(t *testing.T, is func(consumer.Stats) bool) {
 	})
 }
 
-func publish(t *testing.T, b *bus.Bus, d bus.Draft) bus.Event {
+func publish(t *testing.T, b *bus.Bus, d event.Draft) event.Event {
 	t.Helper()
 	e, err := b.Seal(d)
 	if err != nil {
@@ -121,8 +122,8 @@ func publish(t *testing.T, b *bus.Bus, d bus.Draft) bus.Event {
 	return e
 }
 
-func order(id string) bus.Draft {
-	return bus.Draft{Type: "order.placed.v1", Key: bus.Key(id), ID: id, ContentType: bus.ContentTypeJSON, Data: []byte(`{"id":"` + id + `"}`)}
+func order(id string) event.Draft {
+	return event.Draft{Type: "order.placed.v1", Key: event.Key(id), ID: id, ContentType: event.ContentTypeJSON, Data: []byte(`{"id":"` + id + `"}`)}
 }
 
 // letter waits for the one dead letter.

@@ -12,7 +12,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // headerKey names the delivered event: the same on each of its deliveries. It
@@ -59,14 +59,14 @@ func newEncoder(cfg Config, user *url.Userinfo) (*encoder, error) {
 }
 
 // encode makes the message of an event, signed for a delivery that starts now.
-func (c *encoder) encode(e bus.Event, now time.Time) (message, error) {
+func (c *encoder) encode(e event.Event, now time.Time) (message, error) {
 	m := message{header: c.header.Clone()}
-	key := string(bus.EventKeyOf(e))
+	key := string(event.EventKeyOf(e))
 	m.header.Set(headerKey, key)
 	var err error
 	// In binary mode the content type of the data becomes that of the request:
 	// the receiver would take data that are an event for the one delivered.
-	if c.structured || bus.AnnouncesEvent(e.DataContentType()) {
+	if c.structured || event.AnnouncesEvent(e.DataContentType()) {
 		err = m.setStructured(e)
 	} else {
 		err = m.setBinary(e)
@@ -79,8 +79,8 @@ func (c *encoder) encode(e bus.Event, now time.Time) (message, error) {
 
 // setBinary makes attributes headers, encoded as the HTTP binding says, which
 // is how the bus encodes them: no value can end its header.
-func (m *message) setBinary(e bus.Event) error {
-	encoded, err := bus.Encode(e)
+func (m *message) setBinary(e event.Event) error {
+	encoded, err := event.Encode(e)
 	if err != nil {
 		return fmt.Errorf("webhook: %w", err)
 	}
@@ -95,8 +95,8 @@ func (m *message) setBinary(e bus.Event) error {
 	return nil
 }
 
-func (m *message) setStructured(e bus.Event) error {
-	encoded, err := bus.EncodeStructured(e)
+func (m *message) setStructured(e event.Event) error {
+	encoded, err := event.EncodeStructured(e)
 	if err != nil {
 		return fmt.Errorf("webhook: %w", err)
 	}

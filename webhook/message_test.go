@@ -16,12 +16,12 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 )
 
 // encoded is an event as it is POSTed.
-func encoded(t *testing.T, cfg Config, d bus.Draft) message {
+func encoded(t *testing.T, cfg Config, d event.Draft) message {
 	t.Helper()
 	enc, err := newEncoder(cfg, nil)
 	if err != nil {
@@ -39,7 +39,7 @@ func binaryData() []byte { return []byte("\x00\xff\r\n{\"a\":1.0e2, \"a\" :\u202
 
 func TestBinaryMode(t *testing.T) {
 	t.Parallel()
-	d := bus.Draft{
+	d := event.Draft{
 		Type: "order.placed.v1", Key: "ord 1", ID: "id-é \"%\"", Subject: "Müller\u2028x", ContentType: "text/plain; charset=latin1", Data: binaryData(),
 		Extensions: map[string]string{"region": "eu west", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
 	}
@@ -56,7 +56,7 @@ func TestBinaryMode(t *testing.T) {
 		"Ce-Region":        {"eu%20west"},
 		"Ce-Traceparent":   {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
 		"Content-Type":     {"text/plain; charset=latin1"},
-		"Idempotency-Key":  {string(bus.KeyOf("/test", d.ID))},
+		"Idempotency-Key":  {string(event.NewEventKey("/test", d.ID))},
 		"User-Agent":       {"farandole-webhook"},
 	}
 	if fmt.Sprint(m.header) != fmt.Sprint(want) {
@@ -65,7 +65,7 @@ func TestBinaryMode(t *testing.T) {
 	if !bytes.Equal(m.body, d.Data) {
 		t.Errorf("body is %q, want %q", m.body, d.Data)
 	}
-	back, err := bus.Decode(map[string][]string(m.header), m.body)
+	back, err := event.Decode(map[string][]string(m.header), m.body)
 	if err != nil || back.String() != bustest.Event(t, d).String() {
 		t.Errorf("decoded %v, %v", back, err)
 	}
@@ -73,7 +73,7 @@ func TestBinaryMode(t *testing.T) {
 
 func TestBinaryModeWithoutData(t *testing.T) {
 	t.Parallel()
-	m := encoded(t, valid(), bus.Draft{Type: "order.placed.v1", Key: "k"})
+	m := encoded(t, valid(), event.Draft{Type: "order.placed.v1", Key: "k"})
 	if _, ok := m.header["Content-Type"]; ok || len(m.body) != 0 {
 		t.Errorf("%v, body %q", m.header, m.body)
 	}
@@ -84,7 +84,7 @@ func TestStructuredModeKeepsData(t *testing.T) {
 	cfg := valid()
 	cfg.Structured = true
 	const number = `{"n":12345678901234567890.10, "n":1}`
-	m := encoded(t, cfg, bus.Draft{Type: "order.placed.v1", Key: "k", ContentType: bus.ContentTypeJSON, Data: []byte(number)})
+	m := encoded(t, cfg, event.Draft{Type: "order.placed.v1", Key: "k", ContentType: event.ContentTypeJSON, Data: []byte(number)})
 	if got := m.header["Content-Type"]; len(got) != 1 || got[0] != "application/cloudevents+json" {
 		t.Errorf("content type %q", got)
 	}
@@ -96,7 +96,7 @@ func TestStructuredModeKeepsData(t *testing.T) {
 			t.Errorf("header %s in structured mode", name)
 		}
 	}
-	m = encoded(t, cfg, bus.Draft{Type: "order.placed.v1", Key: "k", ContentType: "application/octet-stream", Data: binaryData()})
+	m = encoded(t, cfg, event.Draft{Type: "order.placed.v1", Key: "k", ContentType: "application/octet-stream", Data: binaryData()})
 	var envelope struct {
 		Base64 []byte `json:"data_base64"`
 	}
@@ -114,7 +114,7 @@ func TestAnEventAsDataIsDeliveredStructured(t *testing.T) {
 		" application/cloudevents+json", "\u00a0application/cloudevents+json", "application/cloudevents+json ;charset=utf-8",
 		" APPLICATION/cloudevents ; charset=utf-8", "application/cloudevents+avro", "application/cloudevents-v2",
 	} {
-		d := bus.Draft{Type: "order.placed.v1", Key: "k", ContentType: contentType, Data: inner}
+		d := event.Draft{Type: "order.placed.v1", Key: "k", ContentType: contentType, Data: inner}
 		m := encoded(t, valid(), d)
 		e, err := overHTTP(t, m)
 		if err != nil || e.Type() != "order.placed.v1" || !bytes.Equal(e.Data(), inner) || e.DataContentType() != contentType {
@@ -125,7 +125,7 @@ func TestAnEventAsDataIsDeliveredStructured(t *testing.T) {
 
 // overHTTP is what a receiver makes of a message: HTTP takes blanks off the
 // ends of headers.
-func overHTTP(t *testing.T, m message) (bus.Event, error) {
+func overHTTP(t *testing.T, m message) (event.Event, error) {
 	t.Helper()
 	var wire bytes.Buffer
 	sent, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://receiver.test/hook", bytes.NewReader(m.body))
@@ -144,7 +144,7 @@ func overHTTP(t *testing.T, m message) (bus.Event, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bus.Decode(map[string][]string(req.Header), body)
+	return event.Decode(map[string][]string(req.Header), body)
 }
 
 // The signature is the one of the standard's own library, by all secrets.
@@ -153,7 +153,7 @@ func TestSignature(t *testing.T) {
 	other := "whsec_" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 64))
 	cfg := valid()
 	cfg.Secrets = []string{testSecret, other}
-	m := encoded(t, cfg, bus.Draft{Type: "order.placed.v1", Key: "k", Data: binaryData()})
+	m := encoded(t, cfg, event.Draft{Type: "order.placed.v1", Key: "k", Data: binaryData()})
 	if m.header.Get("webhook-id") != m.header.Get(headerKey) {
 		t.Errorf("id %s, key %s", m.header.Get("webhook-id"), m.header.Get(headerKey))
 	}
@@ -199,12 +199,12 @@ func TestHeadersOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	cfg := valid()
 	cfg.Headers = map[string]string{"authorization": "Bearer x", "X-Tenant": "7", "user-agent": "acme"}
-	m := encoded(t, cfg, bus.Draft{Type: "order.placed.v1", Key: "k"})
+	m := encoded(t, cfg, event.Draft{Type: "order.placed.v1", Key: "k"})
 	if m.header.Get("Authorization") != "Bearer x" || m.header.Get("X-Tenant") != "7" || m.header.Get("User-Agent") != "acme" {
 		t.Errorf("%v", m.header)
 	}
 	m.header.Set("X-Tenant", "8")
-	if again := encoded(t, cfg, bus.Draft{Type: "order.placed.v1", Key: "k"}); again.header.Get("X-Tenant") != "7" {
+	if again := encoded(t, cfg, event.Draft{Type: "order.placed.v1", Key: "k"}); again.header.Get("X-Tenant") != "7" {
 		t.Error("messages share their headers")
 	}
 	cfg.Headers, cfg.Consumer.Version = nil, "v1.2 (\r\nX: y)"
@@ -226,9 +226,9 @@ func TestAnEventThatCannotBeEncodedIsAnError(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := bustest.Event(t, bus.Draft{Type: "order.placed.v1", Key: "k"})
+		e := bustest.Event(t, event.Draft{Type: "order.placed.v1", Key: "k"})
 		e.SetSubject("a\r\nEvil: 1")
-		if _, err := enc.encode(e, time.Now()); !errors.Is(err, bus.ErrInvalidEvent) {
+		if _, err := enc.encode(e, time.Now()); !errors.Is(err, event.ErrInvalidEvent) {
 			t.Errorf("structured %t: %v", structured, err)
 		}
 	}

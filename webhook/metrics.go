@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // metrics are the webhook's own, beside the consumer's.
@@ -15,7 +15,7 @@ type metrics struct {
 	deliveries *prometheus.HistogramVec
 }
 
-func newMetrics(r prometheus.Registerer, name bus.Consumer) (*metrics, error) {
+func newMetrics(r prometheus.Registerer, name event.Consumer) (*metrics, error) {
 	m := &metrics{deliveries: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:        "farandole_webhook_delivery_seconds",
 		Help:        "How long deliveries took, by the status of their answer; status \"none\" is a delivery without an answer.",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 )
 
 // Webhook delivers events to one receiver. Make it with [New].
@@ -74,7 +75,7 @@ func (w *Webhook) Stats() consumer.Stats { return w.consumer.Stats() }
 func (w *Webhook) Metrics() prometheus.Gatherer { return w.gatherer }
 
 // deliver handles one event.
-func (w *Webhook) deliver(ctx context.Context, e bus.Event) (consumer.Step, error) {
+func (w *Webhook) deliver(ctx context.Context, e event.Event) (consumer.Step, error) {
 	start := time.Now()
 	m, err := w.encoder.encode(e, start)
 	if err != nil {

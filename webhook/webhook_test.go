@@ -14,9 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/letters"
 )
 
@@ -28,17 +28,17 @@ func TestWebhookDeliversChosenTypes(t *testing.T) {
 		cfg := config(s.url + "/hook")
 		cfg.Structured, cfg.Secrets = structured, []string{testSecret}
 		w := start(t, b, cfg)
-		first := publish(t, b, bus.Draft{Type: "order.placed.v1", Key: "k", ContentType: "application/x-protobuf", Data: binaryData()})
-		publish(t, b, bus.Draft{Type: "order.cancelled.v1", Key: "k"})
-		second := publish(t, b, bus.Draft{Type: "order.shipped.v1", Key: "k"})
+		first := publish(t, b, event.Draft{Type: "order.placed.v1", Key: "k", ContentType: "application/x-protobuf", Data: binaryData()})
+		publish(t, b, event.Draft{Type: "order.cancelled.v1", Key: "k"})
+		second := publish(t, b, event.Draft{Type: "order.shipped.v1", Key: "k"})
 		w.reaches(t, func(st consumer.Stats) bool { return st.Handled == 2 })
 		got := s.requests()
 		if len(got) != 2 {
 			t.Fatalf("%d requests", len(got))
 		}
-		for i, want := range []bus.Event{first, second} {
-			e, err := bus.Decode(map[string][]string(got[i].header), got[i].body)
-			if err != nil || e.Type() != want.Type() || !bytes.Equal(e.Data(), want.Data()) || got[i].key() != string(bus.EventKeyOf(want)) {
+		for i, want := range []event.Event{first, second} {
+			e, err := event.Decode(map[string][]string(got[i].header), got[i].body)
+			if err != nil || e.Type() != want.Type() || !bytes.Equal(e.Data(), want.Data()) || got[i].key() != string(event.EventKeyOf(want)) {
 				t.Errorf("request %d is %v, %v", i, e, err)
 			}
 		}
@@ -119,15 +119,15 @@ func TestEachRefusalIsOneDeadLetter(t *testing.T) {
 	}{
 		"bad request": {func(_ int, w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "no such \x1b[2J order", http.StatusBadRequest)
-		}, bus.ReasonPermanent, 1, `400 Bad Request: "no such \x1b[2J order\n"`},
+		}, event.ReasonPermanent, 1, `400 Bad Request: "no such \x1b[2J order\n"`},
 		"redirect": {func(_ int, w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere.url, http.StatusTemporaryRedirect)
-		}, bus.ReasonPermanent, 1, "307 Temporary Redirect: redirect not followed"},
+		}, event.ReasonPermanent, 1, "307 Temporary Redirect: redirect not followed"},
 		"unavailable with much to say": {func(_ int, w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			fmt.Fprint(w, strings.Repeat("so much to say ", 1<<16))
-		}, bus.ReasonExhausted, 3, `503 Service Unavailable: "so much`},
-		"hangs up": {func(int, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, bus.ReasonExhausted, 0, "EOF"},
+		}, event.ReasonExhausted, 3, `503 Service Unavailable: "so much`},
+		"hangs up": {func(int, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, event.ReasonExhausted, 0, "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,7 +136,7 @@ func TestEachRefusalIsOneDeadLetter(t *testing.T) {
 			w := start(t, b, config(s.url))
 			e := publish(t, b, order("a"))
 			got := letter(t, b)
-			if got.Reason != tt.reason || got.EventKey != bus.EventKeyOf(e) || !strings.Contains(got.Error, tt.says) {
+			if got.Reason != tt.reason || got.EventKey != event.EventKeyOf(e) || !strings.Contains(got.Error, tt.says) {
 				t.Errorf("%+v, want %s saying %s", got, tt.reason, tt.says)
 			}
 			if n := len(s.requests()); n != tt.requests && tt.requests > 0 {
@@ -193,7 +193,7 @@ func TestOrderOfOneKey(t *testing.T) {
 	for i := range events {
 		d := order(fmt.Sprint("e", i))
 		d.Key = "one"
-		want[i] = string(bus.EventKeyOf(publish(t, b, d)))
+		want[i] = string(event.EventKeyOf(publish(t, b, d)))
 	}
 	cfg := config(s.url)
 	cfg.Consumer.Retry.MaxAttempts = 10

@@ -7,6 +7,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // connection is how to reach NATS. The environment variables are those of the
@@ -34,7 +35,7 @@ func (c connection) config(name string, log zerolog.Logger) bus.Config {
 	return bus.Config{
 		URL:         c.Server,
 		Name:        "farandole " + name,
-		Names:       bus.Names{Prefix: c.Prefix, TypePrefix: c.TypePrefix},
+		Names:       event.Names{Prefix: c.Prefix, TypePrefix: c.TypePrefix},
 		Context:     c.Context,
 		Creds:       c.Creds,
 		NKey:        c.NKey,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/human"
 )
 
@@ -17,10 +18,10 @@ type consumerCmd struct {
 type consumerDropCmd struct {
 	jsonFlag
 	yesFlag
-	Name    bus.Consumer `arg:"" help:"The consumer."`
-	Type    []bus.Type   `sep:"none" placeholder:"TYPE" help:"Event type to drop, as in order.placed.v1. Can be repeated."`
-	Stream  string       `help:"Stream that is not Farandole's, which the consumer reads."`
-	Subject []string     `sep:"none" placeholder:"SUBJECT" help:"Subject to drop there, as the consumer has it. Can be repeated."`
+	Name    event.Consumer `arg:"" help:"The consumer."`
+	Type    []event.Type   `sep:"none" placeholder:"TYPE" help:"Event type to drop, as in order.placed.v1. Can be repeated."`
+	Stream  string         `help:"Stream that is not Farandole's, which the consumer reads."`
+	Subject []string       `sep:"none" placeholder:"SUBJECT" help:"Subject to drop there, as the consumer has it. Can be repeated."`
 }
 
 // Run drops them, after it has said what that is and asked.
@@ -47,7 +48,7 @@ func (c *consumerDropCmd) Run(ctx context.Context, a *app) error {
 		}
 		if c.JSON {
 			return a.printJSON(struct {
-				Consumer bus.Consumer        `json:"consumer"`
+				Consumer event.Consumer      `json:"consumer"`
 				Dropped  []consumer.Dropping `json:"dropped"`
 			}{c.Name, plan})
 		}

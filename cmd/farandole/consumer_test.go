@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // durable makes the durable payment with two types, of one of which two events are pending.
@@ -20,7 +20,7 @@ func durable(t *testing.T, s system) {
 		FilterSubjects: []string{n.RedriveFilter("payment"), n.TypeFilter("order.placed.v1"), n.TypeFilter("order.cancelled.v1")},
 	})
 	must(t, err)
-	for _, key := range []bus.Key{"a", "b"} {
+	for _, key := range []event.Key{"a", "b"} {
 		_, err := s.Publish(t.Context(), placedEvent(t, s, key, "{}"))
 		must(t, err)
 	}

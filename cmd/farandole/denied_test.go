@@ -10,13 +10,15 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // TestCommandsNameTheGrantThatIsMissing denies one subject of publish at a time.
 // All users have an inbox of their own, and no other.
 func TestCommandsNameTheGrantThatIsMissing(t *testing.T) {
 	t.Parallel()
-	names := bus.Names{Prefix: bustest.Prefix()}
+	names := event.Names{Prefix: bustest.Prefix()}
 	events, letters := names.EventsStream(), names.DLQStream()
 	marks := "KV_" + names.Bucket("dedup")
 	order := `{"order_id":"ord-1"}`
@@ -48,14 +50,14 @@ func TestCommandsNameTheGrantThatIsMissing(t *testing.T) {
 	}
 	s := bustest.StartServer(t, bustest.ServerConfig{Tune: func(o *server.Options) { o.Users = users }})
 	admin := system{Bus: bustest.Connect(t, bus.Config{URL: s.URL(), User: "admin", Password: "p", Names: names})}
-	_, err := admin.Provision(t.Context(), admin.Topology(topology(1)))
+	_, err := topology.Provision(t.Context(), admin.Bus, topology.New(admin.Names(), wantedTopology(1)))
 	must(t, err)
 	for i, c := range cases {
-		e, err := admin.Seal(bus.Draft{Type: "order.placed.v1", Key: bus.Key(fmt.Sprint("ord-", i)), ID: fmt.Sprint("e-", i), Data: []byte(order)})
+		e, err := admin.Seal(event.Draft{Type: "order.placed.v1", Key: event.Key(fmt.Sprint("ord-", i)), ID: fmt.Sprint("e-", i), Data: []byte(order)})
 		must(t, err)
 		_, err = admin.Publish(t.Context(), e)
 		must(t, err)
-		letter := admin.park(t, e, bus.Attempt{Error: "broken"})
+		letter := admin.park(t, e, event.Attempt{Error: "broken"})
 		t.Run(c.denied+" "+strings.Join(c.command, " "), func(t *testing.T) {
 			t.Parallel()
 			args := []string{"--server", s.URL(), "--user", fmt.Sprint(i), "--password", "p", "--prefix", names.Prefix, "--inbox-prefix", inbox(i)}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/letters"
 	"github.com/farandole/farandole/outbox"
 )
@@ -22,8 +23,8 @@ type dlqCmd struct {
 }
 
 // reasons are what --reason takes.
-const reasons = bus.ReasonDecode + "," + bus.ReasonPermanent + "," + bus.ReasonExhausted + "," +
-	bus.ReasonCrashLoop + "," + bus.ReasonExpired
+const reasons = event.ReasonDecode + "," + event.ReasonPermanent + "," + event.ReasonExhausted + "," +
+	event.ReasonCrashLoop + "," + event.ReasonExpired
 
 // dlqFilter is shared by the commands that choose letters.
 type dlqFilter struct {
@@ -40,8 +41,8 @@ type dlqFilter struct {
 
 func (f dlqFilter) filter(now time.Time) dlq.Filter {
 	out := dlq.Filter{
-		Consumer: bus.Consumer(f.Consumer), Reason: f.Reason, Class: f.Class,
-		Type: bus.Type(f.Type), Key: bus.Key(f.Key), Fingerprint: f.Fingerprint, Text: f.Text,
+		Consumer: event.Consumer(f.Consumer), Reason: f.Reason, Class: f.Class,
+		Type: event.Type(f.Type), Key: event.Key(f.Key), Fingerprint: f.Fingerprint, Text: f.Text,
 	}
 	if f.Older > 0 {
 		out.Before = now.Add(-f.Older)

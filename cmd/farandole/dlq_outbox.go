@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/outbox"
 )
@@ -41,7 +42,7 @@ func (f outboxFlags) target() (string, error) {
 }
 
 // open opens the outbox. Whoever called it closes the database.
-func (f outboxFlags) open(names bus.Names) (*database.Database, *outbox.Outbox, error) {
+func (f outboxFlags) open(names event.Names) (*database.Database, *outbox.Outbox, error) {
 	target, err := f.target()
 	if err != nil {
 		return nil, nil, err
@@ -73,7 +74,7 @@ func (a *app) withOutbox(ctx context.Context, f func(context.Context, *outbox.Ou
 			return fmt.Errorf("no outbox: %w", err)
 		}
 	}
-	db, o, err := flags.open(bus.Names{Prefix: a.root.Connection.Prefix, TypePrefix: a.root.Connection.TypePrefix})
+	db, o, err := flags.open(event.Names{Prefix: a.root.Connection.Prefix, TypePrefix: a.root.Connection.TypePrefix})
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
@@ -47,14 +47,14 @@ func stored(t *testing.T) outboxed {
 }
 
 // parkRow adds a row that a relay has given up, and returns its id.
-func (s outboxed) parkRow(t *testing.T, e bus.Event, attempts ...bus.Attempt) string {
+func (s outboxed) parkRow(t *testing.T, e event.Event, attempts ...event.Attempt) string {
 	t.Helper()
 	tx, err := s.db.BeginTx(t.Context(), nil)
 	must(t, err)
 	must(t, s.outbox.Add(t.Context(), tx, e))
 	story, err := json.Marshal(attempts)
 	must(t, err)
-	key := string(bus.EventKeyOf(e))
+	key := string(event.EventKeyOf(e))
 	_, err = tx.ExecContext(t.Context(), "UPDATE outbox SET status = 'DEAD_LETTER', attempts = $1, story = $2 WHERE message_id = $3",
 		len(attempts), string(story), key)
 	must(t, err)
@@ -85,8 +85,8 @@ func (s outboxed) nowhere(t *testing.T, args ...string) result {
 	return farandole(t, "", append(args, "--server", "nats://127.0.0.1:1", "--wait", "50ms", "--prefix", s.Names().Prefix)...)
 }
 
-func tooLarge(n int, reason string) bus.Attempt {
-	return bus.Attempt{Number: n, At: time.Now().Add(-time.Hour), Class: "TooLarge", Error: fmt.Sprint("attempt ", n), Reason: reason}
+func tooLarge(n int, reason string) event.Attempt {
+	return event.Attempt{Number: n, At: time.Now().Add(-time.Hour), Class: "TooLarge", Error: fmt.Sprint("attempt ", n), Reason: reason}
 }
 
 func TestParkedRows_are_listed_beside_dead_letters(t *testing.T) {
@@ -103,7 +103,7 @@ func TestParkedRows_are_listed_beside_dead_letters(t *testing.T) {
 			t.Parallel()
 			s := open(t)
 			letter := s.park(t, placedEvent(t, s.system, "ord-1", `{}`), failureOf("boom"))
-			first := s.parkRow(t, placedEvent(t, s.system, "ord-2", `{}`), tooLarge(1, ""), tooLarge(2, bus.ReasonPermanent))
+			first := s.parkRow(t, placedEvent(t, s.system, "ord-2", `{}`), tooLarge(1, ""), tooLarge(2, event.ReasonPermanent))
 			second := s.parkRow(t, placedEvent(t, s.system, "ord-3", `{}`), tooLarge(1, ""))
 
 			got := s.dlq(t, "list")
@@ -169,7 +169,7 @@ func TestParkedRows_long_list(t *testing.T) {
 	t.Parallel()
 	s := stored(t)
 	for i := range 5 {
-		s.parkRow(t, placedEvent(t, s.system, bus.Key(fmt.Sprint("ord-", i)), `{}`), tooLarge(1, ""))
+		s.parkRow(t, placedEvent(t, s.system, event.Key(fmt.Sprint("ord-", i)), `{}`), tooLarge(1, ""))
 	}
 	s.parkMany(t, 5)
 	if got := s.dlq(t, "list", "--limit", "3"); strings.Count(got.out, "\n") != 7 || !strings.Contains(got.err, "showing 6 of 10; --limit, --all or --cursor") {
@@ -192,7 +192,7 @@ func TestParkedRows_show(t *testing.T) {
 	t.Parallel()
 	s := stored(t)
 	const evil = "\x1b[2J\u202e"
-	last := tooLarge(1, bus.ReasonPermanent)
+	last := tooLarge(1, event.ReasonPermanent)
 	last.Error = evil
 	id := s.parkRow(t, placedEvent(t, s.system, "ord-1", exactData), tooLarge(1, ""), tooLarge(2, ""), last)
 	got := s.dlq(t, "show", id)
@@ -212,7 +212,7 @@ func TestParkedRows_show(t *testing.T) {
 		ID     string
 		Letter struct {
 			Data     string
-			Attempts []bus.Attempt
+			Attempts []event.Attempt
 		}
 	}
 	must(t, json.Unmarshal([]byte(s.dlq(t, "show", id, "--json").out), &doc))
@@ -232,7 +232,7 @@ func TestParkedRows_replay_and_discard(t *testing.T) {
 	s := stored(t)
 	var ids []string
 	for i := range 4 {
-		ids = append(ids, s.parkRow(t, placedEvent(t, s.system, bus.Key(fmt.Sprint("ord-", i)), `{}`), tooLarge(1, "")))
+		ids = append(ids, s.parkRow(t, placedEvent(t, s.system, event.Key(fmt.Sprint("ord-", i)), `{}`), tooLarge(1, "")))
 	}
 	letter := s.park(t, placedEvent(t, s.system, "ord-1", `{}`), failureOf("boom"))
 

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -64,7 +64,7 @@ func parkedEntry(p outbox.Parked) dlq.Entry {
 	last := p.Last()
 	e := dlq.Entry{
 		ID: parkedPrefix + p.MessageID, Sequence: uint64(max(0, p.ID)), Stored: p.ParkedAt(),
-		Consumer: parkedConsumer, Reason: p.Reason(), EventKey: bus.EventKey(p.MessageID), Key: bus.Key(p.Key),
+		Consumer: parkedConsumer, Reason: p.Reason(), EventKey: event.EventKey(p.MessageID), Key: event.Key(p.Key),
 		Class: last.Class, Error: last.Error, LastFailure: last.At, Host: last.Host, Count: 1,
 		Origin: dlq.OriginDetail{Subject: p.Subject, Time: p.CreatedAt}, Size: len(p.Data),
 	}
@@ -79,9 +79,9 @@ func parkedEntry(p outbox.Parked) dlq.Entry {
 		first := p.Attempts[0]
 		e.FirstFailure, e.FirstClass, e.FirstError = first.At, first.Class, first.Error
 	}
-	if event, err := p.Event(); err == nil {
-		e.EventID, e.Source, e.Type, e.Key = event.ID(), event.Source(), event.Type(), bus.PartitionKey(event)
-		e.CorrelationID = bus.Extension(event, bus.ExtCorrelation)
+	if ev, err := p.Event(); err == nil {
+		e.EventID, e.Source, e.Type, e.Key = ev.ID(), ev.Source(), ev.Type(), event.PartitionKey(ev)
+		e.CorrelationID = event.Extension(ev, event.ExtCorrelation)
 	}
 	e.Fingerprint = dlq.Fingerprint(e.Class, e.Error, e.Type)
 	return e

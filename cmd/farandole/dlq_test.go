@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 )
 
 // foreign makes a stream that Farandole does not own.
@@ -30,13 +30,13 @@ func foreign(t *testing.T, s system, subject string) {
 	})
 }
 
-func failureOf(text string) bus.Attempt {
-	return bus.Attempt{Number: 1, At: time.Now(), Class: "*errors.errorString", Error: text}
+func failureOf(text string) event.Attempt {
+	return event.Attempt{Number: 1, At: time.Now(), Class: "*errors.errorString", Error: text}
 }
 
-func placedEvent(t *testing.T, s system, key bus.Key, data string) bus.Event {
+func placedEvent(t *testing.T, s system, key event.Key, data string) event.Event {
 	t.Helper()
-	return s.seal(t, bus.Draft{Type: "order.placed.v1", Key: key, ContentType: bus.ContentTypeJSON, Data: []byte(data)})
+	return s.seal(t, event.Draft{Type: "order.placed.v1", Key: key, ContentType: event.ContentTypeJSON, Data: []byte(data)})
 }
 
 func TestData_is_shown_and_written_exactly(t *testing.T) {
@@ -104,12 +104,12 @@ func (s system) parkMany(t *testing.T, n int) {
 	t.Helper()
 	messages := make([]*nats.Msg, n)
 	for i := range messages {
-		e := placedEvent(t, s, bus.Key(fmt.Sprint("ord-", i)), `{}`)
+		e := placedEvent(t, s, event.Key(fmt.Sprint("ord-", i)), `{}`)
 		m, err := s.Message(e)
 		must(t, err)
 		messages[i], err = dlq.Letter(s.Names(), m, dlq.Origin{}, dlq.Story{
-			Consumer: "payment", Reason: bus.ReasonExhausted, Key: bus.EventKeyOf(e),
-			Attempts: []bus.Attempt{failureOf("boom")}, Failures: 1,
+			Consumer: "payment", Reason: event.ReasonExhausted, Key: event.EventKeyOf(e),
+			Attempts: []event.Attempt{failureOf("boom")}, Failures: 1,
 		}, 0)
 		must(t, err)
 	}
@@ -179,7 +179,7 @@ func TestReplay_reports_each_letter_and_counts(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	for i := range 3 {
-		s.park(t, placedEvent(t, s, bus.Key(fmt.Sprint("ord-", i)), `{}`), failureOf("boom"))
+		s.park(t, placedEvent(t, s, event.Key(fmt.Sprint("ord-", i)), `{}`), failureOf("boom"))
 	}
 	if got := s.run(t, "", "dlq", "replay"); got.code != exitUsage {
 		t.Errorf("nothing selected: %+v", got)
@@ -194,7 +194,7 @@ func TestReplay_reports_each_letter_and_counts(t *testing.T) {
 	if got.code != exitDone || strings.Count(got.out, `"status":"replayed"`) != 1 || strings.Count(got.out, "\n") != 1 {
 		t.Errorf("filtered: %+v", got)
 	}
-	if got := s.run(t, "", "dlq", "replay", "payment."+string(bus.KeyOf("a", "b"))); got.code != exitFailed || !strings.Contains(got.err, "1 not found") {
+	if got := s.run(t, "", "dlq", "replay", "payment."+string(event.NewEventKey("a", "b"))); got.code != exitFailed || !strings.Contains(got.err, "1 not found") {
 		t.Errorf("unknown: %+v", got)
 	}
 	if l := s.list(t); l.Total != 2 {
@@ -206,7 +206,7 @@ func TestReplay_says_that_no_consumer_exists(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	for i := range 2 {
-		s.park(t, placedEvent(t, s, bus.Key(fmt.Sprint("ord-", i)), `{}`), failureOf("boom"))
+		s.park(t, placedEvent(t, s, event.Key(fmt.Sprint("ord-", i)), `{}`), failureOf("boom"))
 	}
 	events := s.Names().EventsStream()
 	must(t, s.JetStream().DeleteConsumer(t.Context(), events, "payment"))
@@ -258,7 +258,7 @@ func TestExport_writes_JSON_lines(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	for i := range 3 {
-		s.park(t, placedEvent(t, s, bus.Key(fmt.Sprint("ord-", i)), exactData), failureOf("boom"))
+		s.park(t, placedEvent(t, s, event.Key(fmt.Sprint("ord-", i)), exactData), failureOf("boom"))
 	}
 	got := s.run(t, "", "dlq", "export", "--consumer", "payment")
 	if got.code != exitDone || strings.Count(got.out, "\n") != 3 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 )
 
 // errSilent ends the program with exit code 1 when all has been said.
@@ -24,7 +25,7 @@ func usageErrorf(format string, args ...any) error {
 // illegal wherever it is asked.
 func isUsage(err error) bool {
 	var usage usageError
-	for _, sentinel := range []error{dlq.ErrSelection, bus.ErrInvalidType, bus.ErrInvalidEvent, bus.ErrInvalidName} {
+	for _, sentinel := range []error{dlq.ErrSelection, event.ErrInvalidType, event.ErrInvalidEvent, event.ErrInvalidName} {
 		if errors.Is(err, sentinel) {
 			return true
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 const exactData = `{"amount":9007199254740993,"z":1.0,"a":1}`
@@ -26,7 +26,7 @@ func TestPublish_prints_the_receipt(t *testing.T) {
 		}
 		must(t, json.Unmarshal([]byte(got.out), p))
 	}
-	if first.Duplicate || !second.Duplicate || first.Sequence != 1 || first.EventKey != bus.KeyOf("/shop", "e1") {
+	if first.Duplicate || !second.Duplicate || first.Sequence != 1 || first.EventKey != event.NewEventKey("/shop", "e1") {
 		t.Errorf("first %+v, second %+v", first, second)
 	}
 	other := s.run(t, "", "publish", "order.placed.v1", "ord-1", "--id", "e1", "--source", "/shop", "--data", "{}")
@@ -68,7 +68,7 @@ func TestTail_prints_CloudEvents_with_exact_data(t *testing.T) {
 		exactData, ` {"a" : 1.0,"b":"\u20ac\/<&>"} `, pretty, "[1,\t2]\r\n", "null", "\"\u202e\u009b\u2028\"", `"\u202e\u200d"`, "not \xff JSON", "",
 	}
 	for _, data := range sent {
-		e := s.seal(t, bus.Draft{Type: "order.placed.v1", Key: "k", ContentType: bus.ContentTypeJSON, Data: []byte(data)})
+		e := s.seal(t, event.Draft{Type: "order.placed.v1", Key: "k", ContentType: event.ContentTypeJSON, Data: []byte(data)})
 		_, err := s.Publish(t.Context(), e)
 		must(t, err)
 	}
@@ -101,8 +101,8 @@ func TestTail_prints_CloudEvents_with_exact_data(t *testing.T) {
 func TestTail_by_key_on_a_stream_that_folds(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	publish := func(key bus.Key, id string) {
-		_, err := s.Publish(t.Context(), s.seal(t, bus.Draft{Type: "order.placed.v1", Key: key, ID: id}))
+	publish := func(key event.Key, id string) {
+		_, err := s.Publish(t.Context(), s.seal(t, event.Draft{Type: "order.placed.v1", Key: key, ID: id}))
 		must(t, err)
 	}
 	publish("ord-1", "a")
@@ -145,7 +145,7 @@ func (s *system) tail(t *testing.T, args ...string) (ids string) {
 func TestTail_filters(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	for _, d := range []bus.Draft{
+	for _, d := range []event.Draft{
 		{Type: "order.placed.v1", Key: "ord/1", ID: "a"},
 		{Type: "order.placed.v1", Key: "ord/2", ID: "b"},
 		{Type: "payment.captured.v1", Key: "ord/1", ID: "c", Correlation: "saga"},
@@ -238,7 +238,7 @@ func TestTopology_refusal_is_exit_code_1(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	// Another stream owns a subject of this system's sibling.
-	other := bus.Names{Prefix: s.Names().Prefix + "x"}
+	other := event.Names{Prefix: s.Names().Prefix + "x"}
 	foreign(t, s, other.Root("events.order.>"))
 	got := farandole(t, "", "topology", "apply", "--server", s.flags[1], "--prefix", other.Prefix)
 	if got.code != exitFailed || !strings.Contains(got.out, "FOREIGN") || !strings.Contains(got.err, "refused") {

@@ -14,6 +14,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
@@ -52,18 +53,18 @@ func (s system) run(t *testing.T, stdin string, args ...string) result {
 
 // park dead-letters an event for the consumer payment, as its ledger does, and
 // returns the letter's id.
-func (s system) park(t *testing.T, e bus.Event, failure bus.Attempt) string {
+func (s system) park(t *testing.T, e event.Event, failure event.Attempt) string {
 	t.Helper()
 	ctx := t.Context()
 	m, err := s.Message(e)
 	must(t, err)
 	ledger, err := dedup.NewKV(s.Bus, dedup.Config{})
 	must(t, err)
-	claim, err := ledger.Claim(ctx, dedup.Request{Consumer: "payment", Key: bus.EventKeyOf(e), Lease: 1e10})
+	claim, err := ledger.Claim(ctx, dedup.Request{Consumer: "payment", Key: event.EventKeyOf(e), Lease: 1e10})
 	must(t, err)
 	letter, err := dlq.Letter(s.Names(), m, dlq.Origin{Stream: s.Names().EventsStream(), Sequence: 7}, dlq.Story{
-		Consumer: "payment", Reason: bus.ReasonExhausted, Key: bus.EventKeyOf(e),
-		Attempts: []bus.Attempt{failure}, Failures: 1, At: failure.At,
+		Consumer: "payment", Reason: event.ReasonExhausted, Key: event.EventKeyOf(e),
+		Attempts: []event.Attempt{failure}, Failures: 1, At: failure.At,
 	}, s.Conn().MaxPayload())
 	must(t, err)
 	must(t, ledger.Park(ctx, claim, &failure, letter))
@@ -71,10 +72,10 @@ func (s system) park(t *testing.T, e bus.Event, failure bus.Attempt) string {
 		Durable: "payment", FilterSubject: s.Names().RedriveFilter("payment"),
 	})
 	must(t, err)
-	return "payment." + string(bus.EventKeyOf(e))
+	return "payment." + string(event.EventKeyOf(e))
 }
 
-func (s system) seal(t *testing.T, d bus.Draft) bus.Event {
+func (s system) seal(t *testing.T, d event.Draft) event.Event {
 	t.Helper()
 	e, err := s.Seal(d)
 	must(t, err)
@@ -170,9 +171,9 @@ func TestA_closed_pipe_ends_quietly(t *testing.T) {
 	}
 }
 
-func (s system) publish(t *testing.T, data string) bus.Event {
+func (s system) publish(t *testing.T, data string) event.Event {
 	t.Helper()
-	e := s.seal(t, bus.Draft{Type: "order.placed.v1", Key: "ord-1", ContentType: bus.ContentTypeJSON, Data: []byte(data)})
+	e := s.seal(t, event.Draft{Type: "order.placed.v1", Key: "ord-1", ContentType: event.ContentTypeJSON, Data: []byte(data)})
 	_, err := s.Publish(context.WithoutCancel(t.Context()), e)
 	must(t, err)
 	return e

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/human"
 )
 
@@ -29,14 +30,14 @@ type publishCmd struct {
 
 // published is what publish prints as JSON.
 type published struct {
-	Stream    string       `json:"stream"`
-	Sequence  uint64       `json:"sequence"`
-	Duplicate bool         `json:"duplicate"`
-	EventKey  bus.EventKey `json:"event_key"`
-	ID        string       `json:"id"`
-	Source    string       `json:"source"`
-	Type      string       `json:"type"`
-	Key       bus.Key      `json:"key"`
+	Stream    string         `json:"stream"`
+	Sequence  uint64         `json:"sequence"`
+	Duplicate bool           `json:"duplicate"`
+	EventKey  event.EventKey `json:"event_key"`
+	ID        string         `json:"id"`
+	Source    string         `json:"source"`
+	Type      string         `json:"type"`
+	Key       event.Key      `json:"key"`
 }
 
 // Run publishes the event and prints where it is stored.
@@ -58,7 +59,7 @@ func (c *publishCmd) Run(ctx context.Context, a *app) error {
 		}
 		return c.print(a, published{
 			Stream: receipt.Stream, Sequence: receipt.Sequence, Duplicate: receipt.Duplicate,
-			EventKey: bus.EventKeyOf(e), ID: e.ID(), Source: e.Source(), Type: e.Type(), Key: bus.PartitionKey(e),
+			EventKey: event.EventKeyOf(e), ID: e.ID(), Source: e.Source(), Type: e.Type(), Key: event.PartitionKey(e),
 		})
 	})
 }
@@ -75,24 +76,24 @@ func (c *publishCmd) print(a *app, p published) error {
 }
 
 // draft makes the event of the command line.
-func (c *publishCmd) draft(a *app) (bus.Draft, error) {
+func (c *publishCmd) draft(a *app) (event.Draft, error) {
 	data, err := c.data(a)
 	if err != nil {
-		return bus.Draft{}, err
+		return event.Draft{}, err
 	}
-	draft := bus.Draft{
-		Type: bus.Type(c.Type), Key: bus.Key(c.Key), ID: c.ID, Subject: c.Subject,
+	draft := event.Draft{
+		Type: event.Type(c.Type), Key: event.Key(c.Key), ID: c.ID, Subject: c.Subject,
 		Correlation: c.Correlation, Data: data, Extensions: c.Ext,
 	}
 	if len(data) > 0 {
 		draft.ContentType = c.ContentType
-		if c.ContentType == bus.ContentTypeJSON && !json.Valid(data) {
-			return bus.Draft{}, usageErrorf("publish: the data is not JSON; --content-type names what it is")
+		if c.ContentType == event.ContentTypeJSON && !json.Valid(data) {
+			return event.Draft{}, usageErrorf("publish: the data is not JSON; --content-type names what it is")
 		}
 	}
 	if c.ContentID {
 		if draft.ID, err = contentID(draft); err != nil {
-			return bus.Draft{}, err
+			return event.Draft{}, err
 		}
 	}
 	return draft, nil
@@ -100,18 +101,18 @@ func (c *publishCmd) draft(a *app) (bus.Draft, error) {
 
 // contentID covers type and key, too: the same data about something else is
 // another event.
-func contentID(d bus.Draft) (string, error) {
+func contentID(d event.Draft) (string, error) {
 	data := json.RawMessage(d.Data)
-	if d.ContentType != bus.ContentTypeJSON {
+	if d.ContentType != event.ContentTypeJSON {
 		text, err := json.Marshal(d.Data)
 		if err != nil {
 			return "", fmt.Errorf("publish: %w", err)
 		}
 		data = text
 	}
-	return bus.ContentID(struct {
-		Type bus.Type        `json:"type"`
-		Key  bus.Key         `json:"key"`
+	return event.ContentID(struct {
+		Type event.Type      `json:"type"`
+		Key  event.Key       `json:"key"`
 		Data json.RawMessage `json:"data"`
 	}{d.Type, d.Key, data})
 }

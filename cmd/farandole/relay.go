@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/host"
 	"github.com/farandole/farandole/outbox"
 )
@@ -19,7 +20,7 @@ import (
 type relayCmd struct {
 	outboxFlags
 
-	Type      []bus.Type    `sep:"," help:"Publish rows of these event types only, and park those of others. Rows of a service's own consumers are published in any case."`
+	Type      []event.Type  `sep:"," help:"Publish rows of these event types only, and park those of others. Rows of a service's own consumers are published in any case."`
 	Batch     int           `placeholder:"N" help:"How many rows a claim takes. Default: 500."`
 	Lease     time.Duration `placeholder:"DURATION" help:"How soon another relay takes over after a crash. Default: 30s."`
 	Retention time.Duration `placeholder:"DURATION" help:"How long published rows are kept. Default: 1h."`

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 )
@@ -57,7 +57,7 @@ func TestRelay_publishes_what_others_write(t *testing.T) {
 			must(t, err)
 			defer func() { must(t, d.Close()) }()
 			subject := s.Names().EventSubject("order.placed.v1", "ord-1")
-			_, err = d.DB.ExecContext(t.Context(), byHand, string(bus.KeyOf("/shop", "1")), subject, []byte("\x00\xff"))
+			_, err = d.DB.ExecContext(t.Context(), byHand, string(event.NewEventKey("/shop", "1")), subject, []byte("\x00\xff"))
 			must(t, err)
 			bustest.Eventually(t, time.Minute, func() error {
 				stream, err := s.JetStream().Stream(t.Context(), s.Names().EventsStream())

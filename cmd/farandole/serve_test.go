@@ -20,6 +20,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/services/audit"
@@ -202,7 +203,7 @@ func TestServe_fails_with_a_reason(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, taken.Close()) })
 	s, store := newSystem(t), t.TempDir()
-	foreign(t, s, bus.Names{Prefix: s.Names().Prefix + "x"}.Root("events.order.>"))
+	foreign(t, s, event.Names{Prefix: s.Names().Prefix + "x"}.Root("events.order.>"))
 	for _, tt := range []struct {
 		name string
 		args []string

@@ -13,6 +13,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/embedded"
 	"github.com/farandole/farandole/internal/host"
 	"github.com/farandole/farandole/internal/ledger"
@@ -22,6 +23,7 @@ import (
 	"github.com/farandole/farandole/services/order"
 	"github.com/farandole/farandole/services/payment"
 	"github.com/farandole/farandole/services/payment/gateway"
+	"github.com/farandole/farandole/topology"
 )
 
 // serving is what one run of serve has started.
@@ -70,7 +72,7 @@ func (s *serving) start(ctx context.Context) error {
 	}
 	provisioned := false
 	for _, service := range []struct {
-		name bus.Consumer
+		name event.Consumer
 		add  func(context.Context, *bus.Bus) error
 	}{
 		{order.Name, s.addOrder}, {payment.Name, s.addPayment}, {inventory.Name, s.addInventory},
@@ -147,12 +149,12 @@ func (s *serving) connect(ctx context.Context, service string) (*bus.Bus, error)
 // not make them somebody else has to have done it: then they are only checked,
 // and where the user may not even look, the services will find out.
 func (s *serving) provision(ctx context.Context, b *bus.Bus) error {
-	wanted := b.Topology(topology(s.cmd.Replicas))
-	_, err := b.Provision(ctx, wanted)
+	wanted := topology.New(b.Names(), wantedTopology(s.cmd.Replicas))
+	_, err := topology.Provision(ctx, b, wanted)
 	if !errors.Is(err, bus.ErrDenied) {
 		return err
 	}
-	plan, planErr := b.Plan(ctx, wanted)
+	plan, planErr := topology.NewPlan(ctx, b, wanted)
 	switch {
 	case errors.Is(planErr, bus.ErrDenied):
 		s.log.Warn().Err(planErr).Msg("streams and buckets not checked")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
 	"github.com/farandole/farandole/internal/human"
 )
@@ -64,7 +65,7 @@ func (c *tailCmd) options(ctx context.Context, a *app, b *bus.Bus) (follow.Optio
 	}
 	n, key := b.Names(), "*"
 	if c.Key != "" && !c.folded(ctx, b) {
-		key = bus.EscapeKey(bus.Key(c.Key))
+		key = event.EscapeKey(event.Key(c.Key))
 	}
 	for _, t := range c.Type {
 		bare, err := n.TypeOf(t)
@@ -87,23 +88,23 @@ func (c *tailCmd) folded(ctx context.Context, b *bus.Bus) bool {
 }
 
 // wants decides what subjects do not tell.
-func (c *tailCmd) wants(subject string, e bus.Event, problem string) bool {
+func (c *tailCmd) wants(subject string, e event.Event, problem string) bool {
 	if c.Key == "" && c.Correlation == "" {
 		return true
 	}
-	return problem == "" && (c.Correlation == "" || bus.Extension(e, bus.ExtCorrelation) == c.Correlation) &&
-		(c.Key == "" || isAbout(subject, e, bus.Key(c.Key)))
+	return problem == "" && (c.Correlation == "" || event.Extension(e, event.ExtCorrelation) == c.Correlation) &&
+		(c.Key == "" || isAbout(subject, e, event.Key(c.Key)))
 }
 
 // isAbout goes by the event's own key; one without stands on the subject of it.
-func isAbout(subject string, e bus.Event, key bus.Key) bool {
-	if bus.Extension(e, bus.ExtKey) == "" && strings.HasSuffix(subject, "."+bus.EscapeKey(key)) {
+func isAbout(subject string, e event.Event, key event.Key) bool {
+	if event.Extension(e, event.ExtKey) == "" && strings.HasSuffix(subject, "."+event.EscapeKey(key)) {
 		return true
 	}
-	return bus.PartitionKey(e) == key
+	return event.PartitionKey(e) == key
 }
 
-func (c *tailCmd) print(a *app, m follow.Message, e bus.Event, problem string) error {
+func (c *tailCmd) print(a *app, m follow.Message, e event.Event, problem string) error {
 	switch {
 	case problem != "":
 		// Not an event, so not on stdout among events; silence would hide poison.
@@ -119,7 +120,7 @@ func (c *tailCmd) print(a *app, m follow.Message, e bus.Event, problem string) e
 	}
 	t, id := e.Type(), e.ID()
 	err := a.printf("%s  %-28s  %-24s  %s", m.Time.Local().Format("15:04:05.000"), human.Printable(t),
-		human.Printable(string(bus.PartitionKey(e))), human.Printable(id))
+		human.Printable(string(event.PartitionKey(e))), human.Printable(id))
 	if err == nil && c.ShowData {
 		err = a.printf("    %s", strings.Join(human.Data(e.Data()), "\n    "))
 	}
@@ -129,9 +130,9 @@ func (c *tailCmd) print(a *app, m follow.Message, e bus.Event, problem string) e
 // eventLine is an event in the CloudEvents JSON format on one line. Its data
 // are their very bytes, in member data as they are, or base64 where a line of
 // JSON cannot hold them: when they have line breaks, or what a terminal obeys.
-func eventLine(e bus.Event) ([]byte, error) {
+func eventLine(e event.Event) ([]byte, error) {
 	e.DataBase64 = e.DataBase64 || bytes.ContainsFunc(e.Data(), human.Obeyed)
-	m, err := bus.EncodeStructured(e)
+	m, err := event.EncodeStructured(e)
 	if err != nil {
 		return nil, fmt.Errorf("tail: %w", err)
 	}

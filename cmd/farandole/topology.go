@@ -8,6 +8,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/internal/human"
 	"github.com/farandole/farandole/services/payment"
+	"github.com/farandole/farandole/topology"
 )
 
 type topologyCmd struct {
@@ -31,7 +32,7 @@ type topologyApplyCmd struct {
 // Run prints the plan; a refusal is exit code 1.
 func (c *topologyPlanCmd) Run(ctx context.Context, a *app) error {
 	return a.withBus(ctx, "topology", func(b *bus.Bus) error {
-		plan, err := b.Plan(ctx, b.Topology(topology(c.Replicas)))
+		plan, err := topology.NewPlan(ctx, b, topology.New(b.Names(), wantedTopology(c.Replicas)))
 		if err != nil {
 			return err
 		}
@@ -42,19 +43,19 @@ func (c *topologyPlanCmd) Run(ctx context.Context, a *app) error {
 // Run carries the plan out, unless something in it is refused.
 func (c *topologyApplyCmd) Run(ctx context.Context, a *app) error {
 	return a.withBus(ctx, "topology", func(b *bus.Bus) error {
-		plan, err := b.Plan(ctx, b.Topology(topology(c.Replicas)))
+		plan, err := topology.NewPlan(ctx, b, topology.New(b.Names(), wantedTopology(c.Replicas)))
 		if err != nil {
 			return err
 		}
 		if err := c.print(a, plan); err != nil {
 			return err
 		}
-		return b.Apply(ctx, plan)
+		return topology.Apply(ctx, b, plan)
 	})
 }
 
 // print shows a plan; it returns errSilent when a step is refused.
-func (c *topologyFlags) print(a *app, plan bus.Plan) error {
+func (c *topologyFlags) print(a *app, plan topology.Plan) error {
 	var err error
 	if c.JSON {
 		err = a.printJSON(plan)
@@ -69,6 +70,6 @@ func (c *topologyFlags) print(a *app, plan bus.Plan) error {
 }
 
 // topology is what a system of the demo's services wants.
-func topology(replicas int) bus.TopologyConfig {
-	return bus.TopologyConfig{Replicas: replicas, Buckets: []string{payment.Bucket}}
+func wantedTopology(replicas int) topology.Config {
+	return topology.Config{Replicas: replicas, Buckets: []string{payment.Bucket}}
 }

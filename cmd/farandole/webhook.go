@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/host"
 	"github.com/farandole/farandole/webhook"
 )
@@ -96,7 +97,7 @@ func (c *webhookCmd) config(log zerolog.Logger) (webhook.Config, error) {
 		}
 	}
 	cfg := webhook.Config{
-		URL: c.URL, Name: bus.Consumer(c.Name), Structured: c.Structured, Secrets: secrets, Headers: c.Header,
+		URL: c.URL, Name: event.Consumer(c.Name), Structured: c.Structured, Secrets: secrets, Headers: c.Header,
 		Timeout: c.Timeout, FollowRedirects: c.FollowRedirects, Logger: log,
 	}
 	cfg.Consumer.Concurrency, cfg.Consumer.Grace = c.Concurrency, c.Grace
@@ -105,8 +106,8 @@ func (c *webhookCmd) config(log zerolog.Logger) (webhook.Config, error) {
 }
 
 // types are the event types without the system's prefix, with which they may be given.
-func (c *webhookCmd) types(n bus.Names) ([]bus.Type, error) {
-	types := make([]bus.Type, len(c.Type))
+func (c *webhookCmd) types(n event.Names) ([]event.Type, error) {
+	types := make([]event.Type, len(c.Type))
 	for i, t := range c.Type {
 		var err error
 		if types[i], err = n.TypeOf(t); err != nil {

@@ -15,8 +15,8 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 )
 
 const webhookSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -51,8 +51,8 @@ func TestWebhook_delivers_signed_events_and_says_so(t *testing.T) {
 	}()
 	s.publish(t, `{"a":1}`)
 	got := <-requests
-	e, err := bus.Decode(map[string][]string(got.header), got.body)
-	if err != nil || string(e.Data()) != `{"a":1}` || got.header.Get("X-Tenant") != "7" || got.header.Get("Idempotency-Key") != string(bus.EventKeyOf(e)) {
+	e, err := event.Decode(map[string][]string(got.header), got.body)
+	if err != nil || string(e.Data()) != `{"a":1}` || got.header.Get("X-Tenant") != "7" || got.header.Get("Idempotency-Key") != string(event.EventKeyOf(e)) {
 		t.Errorf("%v, %v: %v", e, err, got.header)
 	}
 	key, err := standardwebhooks.NewWebhook(webhookSecret)

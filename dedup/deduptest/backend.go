@@ -9,15 +9,15 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // Ledger is a ledger with what people ask of it.
 type Ledger interface {
 	dedup.Ledger
-	Mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (dedup.Mark, bool, error)
-	Discard(ctx context.Context, c bus.Consumer, k bus.EventKey) error
+	Mark(ctx context.Context, c event.Consumer, k event.EventKey) (dedup.Mark, bool, error)
+	Discard(ctx context.Context, c event.Consumer, k event.EventKey) error
 }
 
 // Backend is one fresh set of marks, and what the suite needs to see around it.
@@ -27,7 +27,7 @@ type Backend struct {
 	// would open it.
 	Open func() Ledger
 	// Names makes the subjects of what is sent through the ledgers.
-	Names bus.Names
+	Names event.Names
 	// Stored counts the messages that the ledgers have made durable on a
 	// subject. What is recognised as a repeat by its message id counts once.
 	Stored func(subject string) int
@@ -42,8 +42,8 @@ type Backend struct {
 type Factory func(t *testing.T, retention time.Duration) Backend
 
 const (
-	consumer = bus.Consumer("payment")
-	other    = bus.Consumer("audit")
+	consumer = event.Consumer("payment")
+	other    = event.Consumer("audit")
 
 	// lease is the shortest that a ledger accepts, for tests that wait for its end.
 	lease = time.Second
@@ -73,23 +73,23 @@ func newRig(t *testing.T, open Factory, retention time.Duration) *rig {
 	return &rig{T: t, Backend: open(t, retention), ctx: t.Context()}
 }
 
-func newKey() bus.EventKey { return bus.KeyOf("/deduptest", rand.Text()) }
+func newKey() event.EventKey { return event.NewEventKey("/deduptest", rand.Text()) }
 
-func request(k bus.EventKey, lease time.Duration) dedup.Request {
+func request(k event.EventKey, lease time.Duration) dedup.Request {
 	return dedup.Request{Consumer: consumer, Key: k, Lease: lease, Redelivered: true}
 }
 
-func replay(k bus.EventKey, n int) dedup.Request {
+func replay(k event.EventKey, n int) dedup.Request {
 	return dedup.Request{Consumer: consumer, Key: k, Replay: n, Lease: hold, Redelivered: true}
 }
 
 // outgoing is an event caused by k, with the same message id on every run.
-func (b Backend) outgoing(k bus.EventKey) *nats.Msg {
-	return message(b.Names.EventSubject("payment.captured.v1", bus.Key(k)), "out-"+string(k))
+func (b Backend) outgoing(k event.EventKey) *nats.Msg {
+	return message(b.Names.EventSubject("payment.captured.v1", event.Key(k)), "out-"+string(k))
 }
 
-func (b Backend) letter(k bus.EventKey) *nats.Msg {
-	return message(b.Names.DeadLetterSubject(consumer, bus.ReasonPermanent, k), "letter-"+string(k))
+func (b Backend) letter(k event.EventKey) *nats.Msg {
+	return message(b.Names.DeadLetterSubject(consumer, event.ReasonPermanent, k), "letter-"+string(k))
 }
 
 func message(subject, id string) *nats.Msg {
@@ -104,8 +104,8 @@ func (b *rig) refused() *nats.Msg {
 	return m
 }
 
-func failure(n int, text string) *bus.Attempt {
-	return &bus.Attempt{Number: n, At: time.Now().UTC().Truncate(time.Second), Class: "test", Error: text, Host: "here"}
+func failure(n int, text string) *event.Attempt {
+	return &event.Attempt{Number: n, At: time.Now().UTC().Truncate(time.Second), Class: "test", Error: text, Host: "here"}
 }
 
 // claim asks and wants this answer.
@@ -169,14 +169,14 @@ func (b *rig) lost(what string, err error) {
 }
 
 // mark returns the mark, with the state "" when there is none.
-func (b *rig) mark(l Ledger, k bus.EventKey) dedup.Mark {
+func (b *rig) mark(l Ledger, k event.EventKey) dedup.Mark {
 	b.Helper()
 	m, _, err := l.Mark(b.ctx, consumer, k)
 	b.ok(err)
 	return m
 }
 
-func (b *rig) wantState(l Ledger, k bus.EventKey, want string) dedup.Mark {
+func (b *rig) wantState(l Ledger, k event.EventKey, want string) dedup.Mark {
 	b.Helper()
 	m := b.mark(l, k)
 	if m.State != want {
@@ -186,7 +186,7 @@ func (b *rig) wantState(l Ledger, k bus.EventKey, want string) dedup.Mark {
 }
 
 // wantStored wants so many messages caused by k, and letters of k.
-func (b *rig) wantStored(k bus.EventKey, out, letters int) {
+func (b *rig) wantStored(k event.EventKey, out, letters int) {
 	b.Helper()
 	if n := b.Stored(b.outgoing(k).Subject); n != out {
 		b.Fatalf("%d outgoing messages were stored, want %d", n, out)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // Method names a method of [dedup.Ledger].
@@ -117,12 +118,12 @@ func (f *FaultyLedger) Complete(ctx context.Context, c *dedup.Claim, out []*nats
 }
 
 // Release fails by plan.
-func (f *FaultyLedger) Release(ctx context.Context, c *dedup.Claim, failure *bus.Attempt, later *nats.Msg) error {
+func (f *FaultyLedger) Release(ctx context.Context, c *dedup.Claim, failure *event.Attempt, later *nats.Msg) error {
 	return f.call(Release, func() error { return f.ledger.Release(ctx, c, failure, later) })
 }
 
 // Park fails by plan.
-func (f *FaultyLedger) Park(ctx context.Context, c *dedup.Claim, failure *bus.Attempt, letter *nats.Msg) error {
+func (f *FaultyLedger) Park(ctx context.Context, c *dedup.Claim, failure *event.Attempt, letter *nats.Msg) error {
 	return f.call(Park, func() error { return f.ledger.Park(ctx, c, failure, letter) })
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"pgregory.net/rapid"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // RunModel compares ledgers with a model of a few lines under random sequences
@@ -54,7 +54,7 @@ type machine struct {
 
 // modelEvent is what is true of one event.
 type modelEvent struct {
-	key      bus.EventKey
+	key      event.EventKey
 	state    string
 	replay   int
 	failures int
@@ -170,7 +170,7 @@ func (m *machine) complete(rt *rapid.T) {
 }
 
 func (m *machine) release(rt *rapid.T) {
-	var f *bus.Attempt
+	var f *event.Attempt
 	if rapid.Bool().Draw(rt, "spent") {
 		f = failure(1, rapid.StringN(0, 2000, -1).Draw(rt, "error"))
 	}
@@ -189,7 +189,7 @@ func (m *machine) park(rt *rapid.T) {
 	}
 }
 
-func (e *modelEvent) fail(f *bus.Attempt) {
+func (e *modelEvent) fail(f *event.Attempt) {
 	if f == nil {
 		return
 	}

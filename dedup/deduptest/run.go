@@ -7,8 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // Run runs the suite against the backends that open makes, one a test. Its
@@ -72,7 +72,7 @@ func testDuplicate(b *rig) {
 func testSources(b *rig) {
 	l := b.Open()
 	for _, e := range [][2]string{{"/shop-a", "1"}, {"/shop-b", "1"}, {"/a", "b/c"}, {"/a/b", "c"}} {
-		c := b.claim(l, request(bus.KeyOf(e[0], e[1]), hold), dedup.Claimed)
+		c := b.claim(l, request(event.NewEventKey(e[0], e[1]), hold), dedup.Claimed)
 		b.ok(l.Complete(b.ctx, c, nil))
 	}
 }
@@ -81,7 +81,7 @@ func testConsumers(b *rig) {
 	l := b.Open()
 	for range 20 {
 		k := newKey()
-		for _, name := range []bus.Consumer{consumer, other} {
+		for _, name := range []event.Consumer{consumer, other} {
 			c := b.claim(l, dedup.Request{Consumer: name, Key: k, Lease: hold, Redelivered: true}, dedup.Claimed)
 			b.ok(l.Complete(b.ctx, c, nil))
 		}
@@ -89,7 +89,7 @@ func testConsumers(b *rig) {
 }
 
 // stall claims for a worker that then stalls, and takes the event over.
-func (b *rig) stall(k bus.EventKey) (staller Ledger, stale *dedup.Claim, taker Ledger, fresh *dedup.Claim) {
+func (b *rig) stall(k event.EventKey) (staller Ledger, stale *dedup.Claim, taker Ledger, fresh *dedup.Claim) {
 	b.Helper()
 	staller, taker = b.Open(), b.Open()
 	stale = b.claim(staller, request(k, lease), dedup.Claimed)
@@ -261,12 +261,12 @@ func testRequests(b *rig) {
 			b.Fatalf("claim %+v: got %v, %v; want ErrConfig", r, c, err)
 		}
 	}
-	for _, bad := range []bus.EventKey{"", "*", ">", "a.b", "a b", "A"} {
+	for _, bad := range []event.EventKey{"", "*", ">", "a.b", "a b", "A"} {
 		if _, _, err := l.Mark(b.ctx, consumer, bad); !errors.Is(err, dedup.ErrConfig) {
 			b.Fatalf("mark of key %q: got %v, want ErrConfig", bad, err)
 		}
 	}
-	if err := l.Discard(b.ctx, ">", k); !errors.Is(err, bus.ErrInvalidConsumer) {
+	if err := l.Discard(b.ctx, ">", k); !errors.Is(err, event.ErrInvalidConsumer) {
 		b.Fatalf("discard: got %v, want ErrInvalidConsumer", err)
 	}
 }

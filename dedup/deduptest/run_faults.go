@@ -7,8 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // runFaults lets each call of a journey fail, before and after its effect, and
@@ -75,7 +75,7 @@ func testFault(b *rig, fault Fault, parks, again bool) {
 
 // deliver is one delivery: the first run fails, the second works, or parks. It
 // returns whether the message may be acknowledged.
-func (b *rig) deliver(l dedup.Ledger, k bus.EventKey, parks, again bool) bool {
+func (b *rig) deliver(l dedup.Ledger, k event.EventKey, parks, again bool) bool {
 	// settle does a call, once more after a fault if the worker lives on.
 	settle := func(call func() error) bool {
 		err := call()

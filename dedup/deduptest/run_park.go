@@ -5,12 +5,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // parkOnce fails an event once, then parks it with a second failure.
-func (b *rig) parkOnce(l Ledger, k bus.EventKey) {
+func (b *rig) parkOnce(l Ledger, k event.EventKey) {
 	b.Helper()
 	c := b.claim(l, request(k, hold), dedup.Claimed)
 	b.ok(l.Release(b.ctx, c, failure(1, "first"), nil))

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // testDoubled has 50 events, each twice, and two processes with 8 workers. The
@@ -13,8 +13,8 @@ import (
 func testDoubled(b *rig) {
 	const events, copies, workers = 50, 2, 8
 	type effects struct{ runs, done, atOnce atomic.Int32 }
-	seen := map[bus.EventKey]*effects{}
-	queue := make(chan bus.EventKey, events*copies)
+	seen := map[event.EventKey]*effects{}
+	queue := make(chan event.EventKey, events*copies)
 	for range events {
 		k := newKey()
 		seen[k] = &effects{}
@@ -24,7 +24,7 @@ func testDoubled(b *rig) {
 	}
 	var open sync.WaitGroup // copies not acknowledged yet
 	open.Add(events * copies)
-	deliver := func(l Ledger, k bus.EventKey) {
+	deliver := func(l Ledger, k event.EventKey) {
 		e := seen[k]
 		c, err := l.Claim(b.ctx, request(k, hold))
 		switch {
@@ -79,7 +79,7 @@ func testDoubled(b *rig) {
 }
 
 // race lets n workers of two processes claim one key at the same moment.
-func (b *rig) race(n int, k bus.EventKey, won func(l Ledger, c *dedup.Claim)) (winners int32) {
+func (b *rig) race(n int, k event.EventKey, won func(l Ledger, c *dedup.Claim)) (winners int32) {
 	processes := [2]Ledger{b.Open(), b.Open()}
 	var claimed atomic.Int32
 	var all sync.WaitGroup

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/webhook"
 )
 
@@ -24,7 +25,7 @@ const (
 func child() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := func() (err error) {
-		b, err := bus.Connect(ctx, bus.Config{URL: os.Getenv(childServer), Names: bus.Names{Prefix: os.Getenv(childPrefix)}})
+		b, err := bus.Connect(ctx, bus.Config{URL: os.Getenv(childServer), Names: event.Names{Prefix: os.Getenv(childPrefix)}})
 		if err != nil {
 			return err
 		}

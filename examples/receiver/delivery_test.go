@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/letters"
 )
 
@@ -30,12 +30,12 @@ func TestBothModesArriveAsTheyWere(t *testing.T) {
 		cfg := config(f.url)
 		cfg.Structured = structured
 		w := deliver(t, b, cfg)
-		e := publish(t, b, bus.Draft{Type: placed, Key: "Anna Müller", ContentType: "application/octet-stream", Data: []byte(data)})
+		e := publish(t, b, event.Draft{Type: placed, Key: "Anna Müller", ContentType: "application/octet-stream", Data: []byte(data)})
 		handled(t, w, 1)
 		var key, about string
 		var got []byte
 		err := r.db.QueryRowContext(t.Context(), `SELECT key, about, data FROM taken`).Scan(&key, &about, &got)
-		if err != nil || key != string(bus.EventKeyOf(e)) || about != "Anna Müller" || string(got) != data {
+		if err != nil || key != string(event.EventKeyOf(e)) || about != "Anna Müller" || string(got) != data {
 			t.Errorf("structured %t: %s about %q with %q, %v", structured, key, about, got, err)
 		}
 	}

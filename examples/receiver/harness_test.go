@@ -18,13 +18,14 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/webhook"
 )
 
 const (
 	within = 60 * time.Second // how long a test waits for what has to happen
 	secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-	placed = bus.Type("order.placed.v1")
+	placed = event.Type("order.placed.v1")
 )
 
 func another(b byte) string {
@@ -98,7 +99,7 @@ func (f *front) requests() []string {
 // config is a webhook's that loses its patience soon.
 func config(u string) webhook.Config {
 	return webhook.Config{
-		URL: u, Name: "partner", Types: []bus.Type{placed}, Secrets: []string{secret}, Timeout: 20 * time.Second,
+		URL: u, Name: "partner", Types: []event.Type{placed}, Secrets: []string{secret}, Timeout: 20 * time.Second,
 		Consumer: consumer.Config{Retry: consumer.RetryPolicy{MaxAttempts: 4, BaseDelay: 10 * time.Millisecond, MaxDelay: 5 * time.Second}},
 	}
 }
@@ -132,7 +133,7 @@ func handled(t *testing.T, w *webhook.Webhook, n uint64) {
 	})
 }
 
-func publish(t *testing.T, b *bus.Bus, d bus.Draft) bus.Event {
+func publish(t *testing.T, b *bus.Bus, d event.Draft) event.Event {
 	t.Helper()
 	e, err := b.Seal(d)
 	if err != nil {
@@ -144,6 +145,6 @@ func publish(t *testing.T, b *bus.Bus, d bus.Draft) bus.Event {
 	return e
 }
 
-func order(id string) bus.Draft {
-	return bus.Draft{Type: placed, Key: bus.Key(id), ID: id, ContentType: bus.ContentTypeJSON, Data: []byte(`{"id":"` + id + `"}`)}
+func order(id string) event.Draft {
+	return event.Draft{Type: placed, Key: event.Key(id), ID: id, ContentType: event.ContentTypeJSON, Data: []byte(`{"id":"` + id + `"}`)}
 }

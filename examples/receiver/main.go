@@ -28,7 +28,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	_ "modernc.org/sqlite" // the driver
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 const (
@@ -80,7 +80,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "no valid signature", http.StatusUnauthorized)
 		return
 	}
-	event, err := bus.Decode(map[string][]string(req.Header), body)
+	e, err := event.Decode(map[string][]string(req.Header), body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -88,17 +88,17 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	// The id under the signature, and in binary mode nothing else of the
 	// headers, is proven to be the sender's.
 	key := req.Header.Get(standardwebhooks.HeaderWebhookID)
-	if key != req.Header.Get("Idempotency-Key") || key != string(bus.EventKeyOf(event)) {
+	if key != req.Header.Get("Idempotency-Key") || key != string(event.EventKeyOf(e)) {
 		http.Error(w, "the key is not that of the event", http.StatusBadRequest)
 		return
 	}
-	first, err := r.take(req.Context(), key, event)
+	first, err := r.take(req.Context(), key, e)
 	if err != nil {
 		log.Println("take:", err)
 		http.Error(w, "cannot take it now", http.StatusServiceUnavailable)
 		return
 	}
-	log.Printf("%s %s about %q, first time: %t", event.Type(), key, bus.PartitionKey(event), first) //nolint:gosec // what Decode lets through has no line breaks
+	log.Printf("%s %s about %q, first time: %t", e.Type(), key, event.PartitionKey(e), first) //nolint:gosec // what Decode lets through has no line breaks
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -114,9 +114,9 @@ func (r *receiver) verified(body []byte, header http.Header) bool {
 }
 
 // take makes the event's effect, here its row, and remembers the key with it.
-func (r *receiver) take(ctx context.Context, key string, e bus.Event) (first bool, err error) {
+func (r *receiver) take(ctx context.Context, key string, e event.Event) (first bool, err error) {
 	result, err := r.db.ExecContext(ctx, `INSERT INTO taken (key, type, about, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-		key, e.Type(), string(bus.PartitionKey(e)), e.Data())
+		key, e.Type(), string(event.PartitionKey(e)), e.Data())
 	if err != nil {
 		return false, err
 	}

@@ -11,15 +11,15 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 )
 
 func TestRequestsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	e := bustest.Event(t, order("o1"))
-	key := string(bus.EventKeyOf(e))
-	structured, err := bus.EncodeStructured(e)
+	key := string(event.EventKeyOf(e))
+	structured, err := event.EncodeStructured(e)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -20,11 +21,11 @@ type Parcel struct {
 	OrderID string `json:"order_id"`
 }
 
-var shipped = bus.Define[Parcel]("parcel.shipped.v1")
+var shipped = event.Define[Parcel]("parcel.shipped.v1")
 
 // ship reacts to one confirmed order.
-func ship(_ context.Context, _ bus.Event, order events.Confirmed) (consumer.Step, error) {
-	return consumer.Emit(shipped.New(bus.Key(order.OrderID), Parcel{OrderID: order.OrderID})), nil
+func ship(_ context.Context, _ event.Event, order events.Confirmed) (consumer.Step, error) {
+	return consumer.Emit(shipped.New(event.Key(order.OrderID), Parcel{OrderID: order.OrderID})), nil
 }
 
 func run(ctx context.Context, cfg bus.Config) (err error) {

@@ -20,6 +20,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
 	"github.com/farandole/farandole/outbox/sqlite"
@@ -37,8 +38,8 @@ type Invoice struct {
 }
 
 var (
-	placed  = bus.Define[Order]("purchase.placed.v1")
-	written = bus.Define[Invoice]("invoice.written.v1")
+	placed  = event.Define[Order]("purchase.placed.v1")
+	written = event.Define[Invoice]("invoice.written.v1")
 )
 
 type shop struct {
@@ -87,7 +88,7 @@ func (s *shop) migrate(ctx context.Context) error {
 // place writes an order and its event in one transaction. An order that is there
 // already is left alone.
 func (s *shop) place(ctx context.Context, o Order) error {
-	draft := placed.New(bus.Key(o.ID), o)
+	draft := placed.New(event.Key(o.ID), o)
 	draft.ID = o.ID // placing it again is the same event
 	e, err := s.outbox.Seal(draft)
 	if err != nil {
@@ -110,7 +111,7 @@ func (s *shop) place(ctx context.Context, o Order) error {
 
 // invoice reacts to one placed order, in the transaction that also marks the
 // event as handled and holds what the step emits.
-func (s *shop) invoice(ctx context.Context, e bus.Event, o Order) (consumer.Step, error) {
+func (s *shop) invoice(ctx context.Context, e event.Event, o Order) (consumer.Step, error) {
 	tx, err := s.inbox.Begin(ctx, "invoices", e)
 	if err != nil {
 		return consumer.Step{}, err
@@ -118,7 +119,7 @@ func (s *shop) invoice(ctx context.Context, e bus.Event, o Order) (consumer.Step
 	if _, err := tx.ExecContext(ctx, "INSERT INTO invoices (order_id) VALUES ($1)", o.ID); err != nil {
 		return consumer.Step{}, err
 	}
-	return consumer.Emit(written.New(bus.Key(o.ID), Invoice{OrderID: o.ID})), nil
+	return consumer.Emit(written.New(event.Key(o.ID), Invoice{OrderID: o.ID})), nil
 }
 
 // serve publishes and consumes until ctx ends.

@@ -12,6 +12,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/topology"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
@@ -43,7 +44,7 @@ func TestShop(t *testing.T) {
 			t.Parallel()
 			reopen := reopen(t)
 			server := bustest.StartServer(t, bustest.ServerConfig{}) // the shop's names have no prefix
-			b := bustest.Provision(t, bustest.Connect(t, bus.Config{InProcess: server, Source: "/shop"}), bus.TopologyConfig{})
+			b := bustest.Provision(t, bustest.Connect(t, bus.Config{InProcess: server, Source: "/shop"}), topology.Config{})
 			for range 2 {
 				s, err := reopen()
 				must(t, err)

@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
@@ -65,7 +65,7 @@ func watch(t *testing.T, d *database.Database, o *outbox.Outbox) {
 		case <-time.After(time.Minute):
 			t.Fatal("nobody was woken")
 		}
-		e, err := o.Seal(bus.Draft{Type: "order.placed.v1", Key: "ord-1"})
+		e, err := o.Seal(event.Draft{Type: "order.placed.v1", Key: "ord-1"})
 		must(t, err)
 		tx, err := d.DB.BeginTx(ctx, nil)
 		must(t, err)

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/letters"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/audit"
@@ -138,7 +138,7 @@ func (r *run) replay(ctx context.Context) (first []dlq.Entry, replayed int, err 
 	}
 	if len(first) > 0 {
 		r.notice("%d dead letters; faults switched off, replaying those that only failed for a time", len(first))
-		sum, err := queue.Replay(ctx, dlq.Selection{Filter: dlq.Filter{Reason: bus.ReasonExhausted}}, dlq.ReplayOptions{}, nil)
+		sum, err := queue.Replay(ctx, dlq.Selection{Filter: dlq.Filter{Reason: event.ReasonExhausted}}, dlq.ReplayOptions{}, nil)
 		if err != nil {
 			return nil, 0, err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/audit"
 )
@@ -44,7 +45,7 @@ func TestAwaitRest_says_what_is_open(t *testing.T) {
 	if err := awaitRest(t.Context(), b, st.Database); err != nil {
 		t.Fatalf("at rest: %v", err)
 	}
-	e, err := b.Seal(bus.Draft{Type: typePlaced, Key: "ord-1"})
+	e, err := b.Seal(event.Draft{Type: typePlaced, Key: "ord-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func TestAwaitRest_says_what_is_open(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e, err = o.Seal(bus.Draft{Type: typePlaced, Key: "ord-2"}); err == nil {
+	if e, err = o.Seal(event.Draft{Type: typePlaced, Key: "ord-2"}); err == nil {
 		err = o.Add(t.Context(), tx, e)
 	}
 	if err = errors.Join(err, tx.Commit()); err != nil {

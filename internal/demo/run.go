@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/database"
 )
 
@@ -105,7 +105,7 @@ func newRun(s *system, begun time.Time) *run {
 	r := &run{system: s, dose: doses[s.cfg.Faults], begun: begun}
 	r.phase.Store(phasePlacing)
 	r.duplicator = newDuplicator(s.bus, r.dose.duplicates, 16*s.cfg.Orders, r.random(1))
-	r.watcher = &watcher{bus: s.bus, known: map[bus.EventKey]bool{}, seen: r.duplicator.offer}
+	r.watcher = &watcher{bus: s.bus, known: map[event.EventKey]bool{}, seen: r.duplicator.offer}
 	return r
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/farandole/farandole/services/order"
 	"github.com/farandole/farandole/services/payment"
 	"github.com/farandole/farandole/services/payment/gateway"
+	"github.com/farandole/farandole/topology"
 )
 
 // connectTimeout bounds a service's start; the server is in this process.
@@ -47,8 +48,8 @@ func startSystem(ctx context.Context, cfg Config) (s *system, err error) {
 	if s.bus, err = s.connect(ctx, "demo"); err != nil {
 		return s, err
 	}
-	topology := s.bus.Topology(bus.TopologyConfig{Buckets: []string{payment.Bucket}})
-	if _, err = s.bus.Provision(ctx, topology); err != nil {
+	wanted := topology.New(s.bus.Names(), topology.Config{Buckets: []string{payment.Bucket}})
+	if _, err = topology.Provision(ctx, s.bus, wanted); err != nil {
 		return s, fmt.Errorf("demo: %w", err)
 	}
 	if s.gateway, err = provider.Start(gateway.Config{Logger: cfg.Logger}); err != nil {

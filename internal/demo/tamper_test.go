@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/services/audit"
@@ -181,7 +182,7 @@ func chargeAgain(t *testing.T, gatewayURL, id string) {
 }
 
 // changeState rewrites a document that a service keeps in the event stream.
-func changeState(t *testing.T, b *bus.Bus, consumer bus.Consumer, key bus.Key, f func(document map[string]any)) {
+func changeState(t *testing.T, b *bus.Bus, consumer event.Consumer, key event.Key, f func(document map[string]any)) {
 	t.Helper()
 	stream, err := b.JetStream().Stream(t.Context(), b.Names().EventsStream())
 	if err != nil {
@@ -207,13 +208,13 @@ func changeState(t *testing.T, b *bus.Bus, consumer bus.Consumer, key bus.Key, f
 
 func takePieces(t *testing.T, b *bus.Bus, sku string) {
 	t.Helper()
-	changeState(t, b, "inventory", bus.Key("sku-"+sku), func(d map[string]any) { d["available"] = 17 })
+	changeState(t, b, "inventory", event.Key("sku-"+sku), func(d map[string]any) { d["available"] = 17 })
 }
 
 // holdAgain undoes the end of an order's reservation.
 func holdAgain(t *testing.T, b *bus.Bus, id string) {
 	t.Helper()
-	changeState(t, b, "inventory", bus.Key("order-"+id), func(d map[string]any) { d["status"] = "reserved" })
+	changeState(t, b, "inventory", event.Key("order-"+id), func(d map[string]any) { d["status"] = "reserved" })
 }
 
 // doctor changes rows of the order service's tables.
@@ -228,11 +229,11 @@ func (s *system) doctor(t *testing.T, rows int64, statement string, args ...any)
 	}
 }
 
-func deleteEvent(t *testing.T, b *bus.Bus, id string, eventType bus.Type) {
+func deleteEvent(t *testing.T, b *bus.Bus, id string, eventType event.Type) {
 	t.Helper()
 	var sequence uint64
 	err := follow.Read(t.Context(), b, follow.Options{
-		Filters: []string{b.Names().EventSubject(eventType, bus.Key(id))}, FromStart: true, NoFollow: true,
+		Filters: []string{b.Names().EventSubject(eventType, event.Key(id))}, FromStart: true, NoFollow: true,
 	}, func(m follow.Message) error { sequence = m.Sequence; return nil })
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +250,7 @@ func deleteEvent(t *testing.T, b *bus.Bus, id string, eventType bus.Type) {
 // forgeEvent publishes a second end of an order, as if its service had.
 func forgeEvent(t *testing.T, b *bus.Bus, id string) {
 	t.Helper()
-	e, err := bus.Draft{Type: typeCancelled, Key: bus.Key(id)}.Seal(bus.Identity{ID: "forged", Source: "/order"})
+	e, err := event.Draft{Type: typeCancelled, Key: event.Key(id)}.Seal(event.Identity{ID: "forged", Source: "/order"})
 	if err != nil {
 		t.Fatal(err)
 	}

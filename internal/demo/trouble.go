@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // dose is how much trouble a run gets, beside the customers who make some.
@@ -38,22 +39,22 @@ type duplicator struct {
 	perMille int
 	random   *rand.Rand
 	done     chan struct{} // closed when run has returned
-	late     []bus.Event   // to be published again when all is done
+	late     []event.Event // to be published again when all is done
 
 	mu                sync.Mutex
-	queue             chan bus.Event // nil when nothing is taken any more
+	queue             chan event.Event // nil when nothing is taken any more
 	injected, dropped int
 }
 
 func newDuplicator(b *bus.Bus, perMille, room int, random *rand.Rand) *duplicator {
-	return &duplicator{bus: b, perMille: perMille, random: random, done: make(chan struct{}), queue: make(chan bus.Event, room)}
+	return &duplicator{bus: b, perMille: perMille, random: random, done: make(chan struct{}), queue: make(chan event.Event, room)}
 }
 
 // consumed says whether some service reacts to a type.
 func consumed(t string) bool { return t != typeCancelled }
 
 // offer lets the duplicator choose whether to repeat e. It does not block.
-func (d *duplicator) offer(e bus.Event) {
+func (d *duplicator) offer(e event.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.queue == nil || !consumed(e.Type()) || d.random.IntN(1000) >= d.perMille {
@@ -114,7 +115,7 @@ func (d *duplicator) finish(ctx context.Context) error {
 }
 
 // repeat publishes the same message again: the server should drop it.
-func (d *duplicator) repeat(ctx context.Context, e bus.Event) error {
+func (d *duplicator) repeat(ctx context.Context, e event.Event) error {
 	receipt, err := d.bus.Publish(ctx, e)
 	if err != nil {
 		return fmt.Errorf("demo: duplicate: %w", err)
@@ -125,7 +126,7 @@ func (d *duplicator) repeat(ctx context.Context, e bus.Event) error {
 
 // copy publishes the same event as another message: the server stores it, and
 // the consumers' ledgers must see that it has taken effect.
-func (d *duplicator) copy(ctx context.Context, e bus.Event) error {
+func (d *duplicator) copy(ctx context.Context, e event.Event) error {
 	m, err := d.bus.Message(e)
 	if err != nil {
 		return fmt.Errorf("demo: duplicate: %w", err)
@@ -171,7 +172,7 @@ func send(ctx context.Context, b *bus.Bus, m *nats.Msg) error {
 func poisonMessages(b *bus.Bus, each int) ([]*nats.Msg, error) {
 	var messages []*nats.Msg
 	for i := range each {
-		key := bus.Key(fmt.Sprintf("poison-%d", i))
+		key := event.Key(fmt.Sprintf("poison-%d", i))
 		messages = append(messages, &nats.Msg{
 			Subject: b.Names().EventSubject(typePlaced, key),
 			Header:  nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"%FF"}, "ce-type": {typePlaced}},
@@ -181,7 +182,7 @@ func poisonMessages(b *bus.Bus, each int) ([]*nats.Msg, error) {
 			`{"order_id": 7, "items": "none"}`, // does not fit
 			`{}`,                               // fits, means nothing
 		} {
-			e, err := b.Seal(bus.Draft{Type: typePlaced, Key: key, ContentType: bus.ContentTypeJSON, Data: []byte(data)})
+			e, err := b.Seal(event.Draft{Type: typePlaced, Key: key, ContentType: event.ContentTypeJSON, Data: []byte(data)})
 			if err != nil {
 				return nil, fmt.Errorf("demo: poison: %w", err)
 			}

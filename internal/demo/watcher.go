@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
 )
 
@@ -20,10 +21,10 @@ const (
 type watcher struct {
 	bus *bus.Bus
 	// seen is called for each new event, on the watcher's goroutine.
-	seen func(e bus.Event)
+	seen func(e event.Event)
 
 	mu                           sync.Mutex
-	known                        map[bus.EventKey]bool
+	known                        map[event.EventKey]bool
 	events, confirmed, cancelled int
 }
 
@@ -43,8 +44,8 @@ func (w *watcher) run(ctx context.Context) error {
 }
 
 // count reports whether e is new.
-func (w *watcher) count(e bus.Event) bool {
-	key := bus.EventKeyOf(e)
+func (w *watcher) count(e event.Event) bool {
+	key := event.EventKeyOf(e)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.known[key] {

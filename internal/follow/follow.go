@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Options choose what to read.
@@ -36,18 +37,18 @@ type Message struct {
 	Header   nats.Header
 	Data     []byte
 
-	names bus.Names
+	names event.Names
 }
 
 // Event decodes the message; problem says why it is no event, or one that does
 // not agree with its subject; "" if all is well.
-func (m Message) Event() (e bus.Event, problem string) {
-	e, err := bus.Decode(m.Header, m.Data)
+func (m Message) Event() (e event.Event, problem string) {
+	e, err := event.Decode(m.Header, m.Data)
 	if err == nil {
 		err = m.names.CheckSubject(m.Subject, e)
 	}
 	if err != nil {
-		return bus.Event{}, err.Error()
+		return event.Event{}, err.Error()
 	}
 	return e, ""
 }

@@ -12,16 +12,18 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
 	"github.com/farandole/farandole/internal/wiretap"
+	"github.com/farandole/farandole/topology"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
 
-func publish(t *testing.T, b *bus.Bus, eventType bus.Type, ids ...string) {
+func publish(t *testing.T, b *bus.Bus, eventType event.Type, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
-		e, err := b.Seal(bus.Draft{Type: eventType, Key: "ord-1", ID: id})
+		e, err := b.Seal(event.Draft{Type: eventType, Key: "ord-1", ID: id})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,8 +117,8 @@ func TestRead_returns_what_went_wrong(t *testing.T) {
 func TestRead_survives_the_loss_of_its_consumer(t *testing.T) {
 	t.Parallel()
 	server := bustest.Server(t)
-	names := bus.Names{Prefix: bustest.Prefix()}
-	b := bustest.Provision(t, bustest.Connect(t, bus.Config{InProcess: server, Names: names}), bus.TopologyConfig{})
+	names := event.Names{Prefix: bustest.Prefix()}
+	b := bustest.Provision(t, bustest.Connect(t, bus.Config{InProcess: server, Names: names}), topology.Config{})
 	publish(t, b, "order.placed.v1", "a", "b", "c")
 	var mute atomic.Bool // from the first event on, until the consumer is gone
 	tap := wiretap.New(server, nil, func(frame []byte) wiretap.Verdict {
@@ -154,7 +156,7 @@ func TestRead_survives_the_loss_of_its_consumer(t *testing.T) {
 func TestMessage_that_does_not_agree_with_its_subject_is_no_event(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	e, err := b.Seal(bus.Draft{Type: "order.placed.v1", Key: "ord-1", ID: "a"})
+	e, err := b.Seal(event.Draft{Type: "order.placed.v1", Key: "ord-1", ID: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,8 +222,8 @@ func TestRead_leaves_no_consumer_behind(t *testing.T) {
 func TestRead_from_now_on_begins_once(t *testing.T) {
 	t.Parallel()
 	server := bustest.Server(t)
-	names := bus.Names{Prefix: bustest.Prefix()}
-	b := bustest.Provision(t, bustest.Connect(t, bus.Config{InProcess: server, Names: names}), bus.TopologyConfig{})
+	names := event.Names{Prefix: bustest.Prefix()}
+	b := bustest.Provision(t, bustest.Connect(t, bus.Config{InProcess: server, Names: names}), topology.Config{})
 	publish(t, b, "order.placed.v1", "a")
 	var mute atomic.Bool
 	tap := wiretap.New(server, nil, func(frame []byte) wiretap.Verdict {

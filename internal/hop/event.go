@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Data is what the measured events carry.
@@ -15,8 +15,8 @@ type Data struct {
 
 // In is what waits on a stage, Out is what a hop makes of it.
 var (
-	In  = bus.Define[Data]("bench.in.v1")
-	Out = bus.Define[Data]("bench.out.v1")
+	In  = event.Define[Data]("bench.in.v1")
+	Out = event.Define[Data]("bench.out.v1")
 )
 
 // DataBytes is the size of an event's data.
@@ -29,10 +29,10 @@ const dataFrame = len(`{"number":10000000,"text":""}`)
 const firstNumber = 10_000_000
 
 // KeyOf is the key of the i-th event: each has a subject of its own.
-func KeyOf(i int) bus.Key { return bus.Key(fmt.Sprintf("ord-%08d", i)) }
+func KeyOf(i int) event.Key { return event.Key(fmt.Sprintf("ord-%08d", i)) }
 
 // Draft is the i-th event that waits on a stage.
-func Draft(i int) bus.Draft {
+func Draft(i int) event.Draft {
 	d := In.New(KeyOf(i), Data{Number: firstNumber + i, Text: strings.Repeat("x", DataBytes-dataFrame)})
 	d.ID = "in-" + string(d.Key)
 	return d

@@ -10,6 +10,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/ledger"
 )
 
@@ -50,8 +51,8 @@ func NewConsumer(b *bus.Bus, l ledger.Kind, concurrency int) (*consumer.Consumer
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	r := consumer.NewRegistry()
-	consumer.Handle(r, In, func(_ context.Context, e bus.Event, data Data) (consumer.Step, error) {
-		return consumer.Emit(Out.New(bus.PartitionKey(e), data)), nil
+	consumer.Handle(r, In, func(_ context.Context, e event.Event, data Data) (consumer.Step, error) {
+		return consumer.Emit(Out.New(event.PartitionKey(e), data)), nil
 	})
 	return consumer.New(b, r, consumer.Config{Name: ConsumerName, Source: "/" + ConsumerName, Concurrency: concurrency, Ledger: marks})
 }

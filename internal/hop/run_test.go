@@ -12,6 +12,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/internal/hop"
 	"github.com/farandole/farandole/internal/ledger"
+	"github.com/farandole/farandole/topology"
 )
 
 const events = 300
@@ -105,7 +106,7 @@ func TestRun_refuses(t *testing.T) {
 	}{
 		{"no events", hop.Config{Events: -1}, hop.ErrConfig},
 		{"no replicas", hop.Config{Replicas: -1}, hop.ErrConfig},
-		{"replicas without a cluster", hop.Config{Replicas: 3}, bus.ErrTopology},
+		{"replicas without a cluster", hop.Config{Replicas: 3}, topology.ErrTopology},
 		{"a prefix in use", hop.Config{Prefix: used}, hop.ErrExists},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -133,7 +134,7 @@ func TestRun_refuses_a_prefix_used_in_part(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if _, err := hop.Run(t.Context(), connect(t), hop.Config{Prefix: prefix}, hop.Farandole(ledger.KV, 1)); !errors.Is(err, hop.ErrExists) && !errors.Is(err, bus.ErrTopology) {
+	if _, err := hop.Run(t.Context(), connect(t), hop.Config{Prefix: prefix}, hop.Farandole(ledger.KV, 1)); !errors.Is(err, hop.ErrExists) && !errors.Is(err, topology.ErrTopology) {
 		t.Errorf("error %v", err)
 	}
 	if left := streams(t, prefix); len(left) != 1 {

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // source is the CloudEvents source of the events that wait on a stage.
@@ -34,9 +36,9 @@ func Prefix() string { return "bench-" + strings.ToLower(rand.Text()[:12]) }
 
 // Open connects and provisions a stage under prefix. It returns an error
 // matching [ErrExists] when there is anything under the prefix already, and the
-// errors of [bus.Connect] and [bus.Bus.Provision]; nothing is left behind then.
+// errors of [bus.Connect] and [topology.Provision]; nothing is left behind then.
 func Open(ctx context.Context, connect bus.Config, prefix string, replicas int) (*Stage, error) {
-	connect.Names = bus.Names{Prefix: prefix}
+	connect.Names = event.Names{Prefix: prefix}
 	connect.Source = source
 	connect.PublishTimeout = publishTimeout
 	b, err := bus.Connect(ctx, connect)
@@ -52,7 +54,7 @@ func Open(ctx context.Context, connect bus.Config, prefix string, replicas int) 
 
 // provision creates all streams or none.
 func (s *Stage) provision(ctx context.Context, replicas int) error {
-	plan, err := s.Bus.Plan(ctx, s.Bus.Topology(bus.TopologyConfig{Replicas: replicas}))
+	plan, err := topology.NewPlan(ctx, s.Bus, topology.New(s.Bus.Names(), topology.Config{Replicas: replicas}))
 	if err != nil {
 		return err
 	}
@@ -60,14 +62,14 @@ func (s *Stage) provision(ctx context.Context, replicas int) error {
 		return err
 	}
 	for _, step := range plan.Steps {
-		if step.Action != bus.ActionCreate {
+		if step.Action != topology.ActionCreate {
 			return fmt.Errorf("%w: %s: stream %s exists", ErrExists, s.Bus.Names().Prefix, step.Stream)
 		}
 	}
 	for _, step := range plan.Steps {
 		s.streams = append(s.streams, step.Stream)
 	}
-	return s.Bus.Apply(ctx, plan)
+	return topology.Apply(ctx, s.Bus, plan)
 }
 
 // Close deletes what [Open] made, also when ctx has ended, and disconnects. Its

@@ -4,29 +4,29 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/hop"
 )
 
 // Verify finds each way in which outgoing events can be wrong.
 func TestVerify(t *testing.T) {
 	t.Parallel()
-	out := func(i int, id string) bus.Draft {
+	out := func(i int, id string) event.Draft {
 		d := hop.Out.New(hop.KeyOf(i), hop.Data{})
 		d.ID = id
 		return d
 	}
 	for _, tt := range []struct {
 		name   string
-		stored []bus.Draft
+		stored []event.Draft
 		ok     bool
 	}{
-		{"each once", []bus.Draft{out(0, "a"), out(1, "b")}, true},
-		{"one is missing", []bus.Draft{out(0, "a")}, false},
-		{"one twice", []bus.Draft{out(0, "a"), out(1, "b"), out(1, "c")}, false},
-		{"one twice instead of another", []bus.Draft{out(1, "b"), out(1, "c")}, false},
-		{"one that nothing has caused", []bus.Draft{out(0, "a"), out(1, "b"), out(2, "c")}, false},
-		{"another one instead", []bus.Draft{out(0, "a"), out(2, "c")}, false},
+		{"each once", []event.Draft{out(0, "a"), out(1, "b")}, true},
+		{"one is missing", []event.Draft{out(0, "a")}, false},
+		{"one twice", []event.Draft{out(0, "a"), out(1, "b"), out(1, "c")}, false},
+		{"one twice instead of another", []event.Draft{out(1, "b"), out(1, "c")}, false},
+		{"one that nothing has caused", []event.Draft{out(0, "a"), out(1, "b"), out(2, "c")}, false},
+		{"another one instead", []event.Draft{out(0, "a"), out(2, "c")}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

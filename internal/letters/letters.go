@@ -9,6 +9,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -36,8 +37,8 @@ func Open(b *bus.Bus, databases ...*outbox.Outbox) (*dlq.Queue, error) {
 
 // ledger is what people ask of one.
 type ledger interface {
-	Mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (dedup.Mark, bool, error)
-	Discard(ctx context.Context, c bus.Consumer, k bus.EventKey) error
+	Mark(ctx context.Context, c event.Consumer, k event.EventKey) (dedup.Mark, bool, error)
+	Discard(ctx context.Context, c event.Consumer, k event.EventKey) error
 }
 
 // marks are the marks of all ledgers. A consumer has one of them, and nobody
@@ -47,12 +48,12 @@ type marks []ledger
 
 var _ dlq.Marks = marks{}
 
-func (m marks) Mark(ctx context.Context, c bus.Consumer, k bus.EventKey) (dlq.Mark, bool, error) {
+func (m marks) Mark(ctx context.Context, c event.Consumer, k event.EventKey) (dlq.Mark, bool, error) {
 	_, mark, known, err := m.newest(ctx, c, k)
 	return dlq.Mark(mark), known, err
 }
 
-func (m marks) Discard(ctx context.Context, c bus.Consumer, k bus.EventKey) error {
+func (m marks) Discard(ctx context.Context, c event.Consumer, k event.EventKey) error {
 	l, _, known, err := m.newest(ctx, c, k)
 	if err != nil || !known {
 		return err
@@ -60,7 +61,7 @@ func (m marks) Discard(ctx context.Context, c bus.Consumer, k bus.EventKey) erro
 	return l.Discard(ctx, c, k)
 }
 
-func (m marks) newest(ctx context.Context, c bus.Consumer, k bus.EventKey) (l ledger, newest dedup.Mark, known bool, err error) {
+func (m marks) newest(ctx context.Context, c event.Consumer, k event.EventKey) (l ledger, newest dedup.Mark, known bool, err error) {
 	for _, candidate := range m {
 		mark, found, err := candidate.Mark(ctx, c, k)
 		if err != nil {

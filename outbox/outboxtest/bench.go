@@ -9,7 +9,9 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/topology"
 )
 
 // benchRows is what a drain begins with.
@@ -23,9 +25,9 @@ func Bench(b *testing.B, f Factory, target string) {
 	db, err := f.Open(target)
 	fatal(b, err)
 	defer func() { fatal(b, db.Close()) }()
-	names := bus.Names{Prefix: bustest.Prefix()}
+	names := event.Names{Prefix: bustest.Prefix()}
 	conn := bustest.Connect(b, bus.Config{InProcess: bustest.StartServer(b, bustest.ServerConfig{}), Names: names})
-	bustest.Provision(b, conn, bus.TopologyConfig{})
+	bustest.Provision(b, conn, topology.Config{})
 	o, err := outbox.New(db, outbox.Config{Dialect: f.Dialect, Names: names, Source: "/outboxtest"})
 	fatal(b, err)
 	fatal(b, o.Migrate(b.Context()))
@@ -68,20 +70,20 @@ func drain(b *testing.B, o *outbox.Outbox, conn *bus.Bus) time.Duration {
 }
 
 // load makes events.
-func load(b *testing.B, o *outbox.Outbox) []bus.Event {
+func load(b *testing.B, o *outbox.Outbox) []event.Event {
 	b.Helper()
 	data := fmt.Appendf(nil, "%200d", 1)
-	events := make([]bus.Event, benchRows)
+	events := make([]event.Event, benchRows)
 	for i := range events {
 		var err error
-		events[i], err = o.Seal(bus.Draft{Type: placed, Key: bus.Key(fmt.Sprint("ord-", i)), ContentType: bus.ContentTypeJSON, Data: data})
+		events[i], err = o.Seal(event.Draft{Type: placed, Key: event.Key(fmt.Sprint("ord-", i)), ContentType: event.ContentTypeJSON, Data: data})
 		fatal(b, err)
 	}
 	return events
 }
 
 // publish publishes events without waiting for each.
-func publish(b *testing.B, conn *bus.Bus, events []bus.Event) {
+func publish(b *testing.B, conn *bus.Bus, events []event.Event) {
 	b.Helper()
 	sent := make([]*bus.Pending, len(events))
 	for i, e := range events {

@@ -11,6 +11,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -73,10 +74,10 @@ func (r *rig) consume() *effects {
 	r.Helper()
 	e := &effects{by: map[string]int{}}
 	registry := consumer.NewRegistry()
-	consumer.Handle(registry, bus.Define[string](placed), func(_ context.Context, event bus.Event, _ string) (consumer.Step, error) {
+	consumer.Handle(registry, event.Define[string](placed), func(_ context.Context, ev event.Event, _ string) (consumer.Step, error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.by[event.ID()]++
+		e.by[ev.ID()]++
 		return consumer.Step{}, nil
 	})
 	c, err := consumer.New(r.bus, registry, consumer.Config{Name: "effects"})

@@ -12,7 +12,9 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/topology"
 )
 
 // foreign is a row as somebody writes it by hand: the documented one of an event,
@@ -35,7 +37,7 @@ func (r *rig) writes(rows ...foreign) {
 			w.subject = "events." + w.kind + "." + w.key
 		}
 		if w.messageID == "" {
-			w.messageID = string(bus.KeyOf("/by-hand", w.id))
+			w.messageID = string(event.NewEventKey("/by-hand", w.id))
 		}
 		headers := fmt.Sprintf(`{"ce-specversion": "1.0", "ce-id": %q, "ce-source": "/by-hand", "ce-type": %q, "ce-partitionkey": %q%s}`, w.id, w.kind, w.key, w.header)
 		var consumer any // NULL
@@ -117,7 +119,7 @@ func commands(r *rig) {
 		r.writes(foreign{id: key, key: key, header: ", " + header})
 	}
 	r.writes(foreign{id: "ord-4711", key: "id", messageID: "ord-4711"})
-	want["id"] = [2]string{"not-admitted", string(bus.KeyOf("/by-hand", "ord-4711"))}
+	want["id"] = [2]string{"not-admitted", string(event.NewEventKey("/by-hand", "ord-4711"))}
 	r.writes(foreign{id: "good", key: "good"}, foreign{id: "extra", key: "extra", header: `, "x-note": ["a", "b"]`})
 	relay := r.quick()
 	r.eventually(counts{outbox.Published: 2, outbox.DeadLetter: len(want)})
@@ -129,7 +131,7 @@ func commands(r *rig) {
 // timersOfSteps has rows of a consumer's step set and cancel a timer, and others not.
 func timersOfSteps(r *rig) {
 	names := r.bus.Names()
-	at := fmt.Sprintf(`, "Nats-Schedule": %q, "Nats-Schedule-Target": `, bus.ScheduleAt(time.Now().Add(time.Hour)))
+	at := fmt.Sprintf(`, "Nats-Schedule": %q, "Nats-Schedule-Target": `, event.ScheduleAt(time.Now().Add(time.Hour)))
 	target := func(subject string) string { return at + fmt.Sprintf("%q", names.DueSubject(names.Root(subject))) }
 	r.writes(
 		foreign{id: "1", key: "set", subject: "timer.order.deadline.set", consumer: "order", header: target("events.order.placed.v1.set")},
@@ -160,7 +162,7 @@ func withoutTimers(r *rig) {
 	relay := r.relay(outbox.RelayConfig{MaxAttempts: 1, BaseDelay: time.Millisecond, MaxDelay: 5 * time.Millisecond, Metrics: registry})
 	r.metric(registry, "farandole_outbox_failures_total", func(tries float64) bool { return tries >= 2 })
 	r.unhealthy(relay, bus.ErrNoStream)
-	bustest.Provision(r, r.bus, bus.TopologyConfig{})
+	bustest.Provision(r, r.bus, topology.Config{})
 	r.eventually(counts{outbox.Published: 1})
 }
 
@@ -195,9 +197,9 @@ func nowhere(listened bool) func(*rig) {
 func takenIDs(r *rig) {
 	r.writes(foreign{id: "1", key: "same"}, foreign{id: "2", key: "other-data"}, foreign{id: "3", key: "forged"})
 	publish := func(id, key, source, data string) {
-		m := &nats.Msg{Subject: r.bus.Names().EventSubject(placed, bus.Key(key)), Data: []byte(data), Header: nats.Header{
+		m := &nats.Msg{Subject: r.bus.Names().EventSubject(placed, event.Key(key)), Data: []byte(data), Header: nats.Header{
 			"ce-specversion": {"1.0"}, "ce-id": {id}, "ce-source": {source}, "ce-type": {placed}, "ce-partitionkey": {key},
-			nats.MsgIdHdr: {string(bus.KeyOf("/by-hand", id))},
+			nats.MsgIdHdr: {string(event.NewEventKey("/by-hand", id))},
 		}}
 		p, err := r.bus.Send(r.Context(), m)
 		r.ok(err)
@@ -219,7 +221,7 @@ func otherTypes(r *rig) {
 		foreign{id: "1", key: "listed"}, foreign{id: "2", key: "other", kind: "order.cancelled.v1"},
 		foreign{id: "3", key: "step", kind: "order.cancelled.v1", consumer: "order"},
 	)
-	r.relay(outbox.RelayConfig{Types: []bus.Type{"order.refunded.v1", placed}, MaxAttempts: 1})
+	r.relay(outbox.RelayConfig{Types: []event.Type{"order.refunded.v1", placed}, MaxAttempts: 1})
 	r.eventually(counts{outbox.Published: 2, outbox.DeadLetter: 1})
 	r.parked(map[string][2]string{"other": {"not-admitted", "order.refunded.v1 order.placed.v1"}})
 }
@@ -238,7 +240,7 @@ func absurdTimes(r *rig) {
 	got, err := json.Marshal(order)
 	r.ok(err)
 	for _, pair := range [][2]string{{"1", "2"}, {"3", "4"}} {
-		a, b := strings.Index(string(got), string(bus.KeyOf("/by-hand", pair[0]))), strings.Index(string(got), string(bus.KeyOf("/by-hand", pair[1])))
+		a, b := strings.Index(string(got), string(event.NewEventKey("/by-hand", pair[0]))), strings.Index(string(got), string(event.NewEventKey("/by-hand", pair[1])))
 		if a < 0 || b < a {
 			r.Errorf("row %s comes before row %s: %s", pair[1], pair[0], got)
 		}

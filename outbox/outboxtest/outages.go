@@ -14,6 +14,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/topology"
 )
 
 // Situations in which no stream takes messages, until mend.
@@ -26,7 +27,7 @@ func natsDown(r *rig) (mend func()) {
 func noStream(r *rig) (mend func()) {
 	r.ok(r.bus.JetStream().DeleteStream(r.Context(), r.bus.Names().EventsStream()))
 	return func() {
-		_, err := r.bus.Provision(r.Context(), r.bus.Topology(bus.TopologyConfig{}))
+		_, err := topology.Provision(r.Context(), r.bus, topology.New(r.bus.Names(), topology.Config{}))
 		r.ok(err)
 	}
 }

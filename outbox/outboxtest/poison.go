@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -21,7 +21,7 @@ func payload(n int32) func(*server.Options) {
 }
 
 // large is an event that a server with smallPayload refuses.
-func (r *rig) large(key, id string) bus.Event {
+func (r *rig) large(key, id string) event.Event {
 	r.Helper()
 	return r.eventOf(key, id, fmt.Appendf(nil, "%q", bytes.Repeat([]byte("x"), 10<<10)))
 }
@@ -30,7 +30,7 @@ func (r *rig) large(key, id string) bus.Event {
 func unsendable(r *rig) {
 	const n = 100
 	bad := keys("bad-", n)
-	events := make([]bus.Event, n)
+	events := make([]event.Event, n)
 	for i, key := range bad {
 		events[i] = r.large(key, key)
 	}
@@ -68,7 +68,7 @@ func unsendable(r *rig) {
 	var ids []int64
 	for p, err := range r.outbox.Parked(r.Context(), outbox.ParkedFilter{}) {
 		r.ok(err)
-		if len(p.Attempts) != 3 || p.Last().Class == "" || p.Last().Error == "" || p.Reason() != bus.ReasonExhausted {
+		if len(p.Attempts) != 3 || p.Last().Class == "" || p.Last().Error == "" || p.Reason() != event.ReasonExhausted {
 			r.Errorf("the story of row %d is %+v", p.ID, p.Attempts)
 		}
 		if p.Last().Class == "too-large" {

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -101,7 +102,7 @@ func (o order) run(ctx context.Context, f Factory) error {
 		return err
 	}
 	defer db.Close() //nolint:errcheck // the process ends
-	b, err := bus.Connect(ctx, bus.Config{URL: o.URL, Names: bus.Names{Prefix: o.Prefix}, Wait: soon})
+	b, err := bus.Connect(ctx, bus.Config{URL: o.URL, Names: event.Names{Prefix: o.Prefix}, Wait: soon})
 	if err != nil {
 		return err
 	}

@@ -18,8 +18,10 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/text"
 	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/topology"
 )
 
 // Factory makes databases. All fields are required.
@@ -64,7 +66,7 @@ type rig struct {
 type place struct {
 	tune     func(*server.Options) // of a server of its own; defaults to the shared one
 	bus      bus.Config
-	topology bus.TopologyConfig
+	topology topology.Config
 }
 
 // newRig has an empty outbox and a bus with its streams.
@@ -76,7 +78,7 @@ func newRig(t *testing.T, f Factory, p place) *rig {
 	} else {
 		r.server = bustest.StartServer(t, bustest.ServerConfig{Tune: p.tune})
 	}
-	p.bus.Names = bus.Names{Prefix: bustest.Prefix()}
+	p.bus.Names = event.Names{Prefix: bustest.Prefix()}
 	if p.bus.User == "" {
 		p.bus.InProcess = r.server
 	} else {
@@ -111,20 +113,20 @@ func (r *rig) ok(err error) {
 }
 
 // event is one of a key; its data is the id.
-func (r *rig) event(key, id string) bus.Event {
+func (r *rig) event(key, id string) event.Event {
 	r.Helper()
 	return r.eventOf(key, id, fmt.Appendf(nil, "%q", id))
 }
 
-func (r *rig) eventOf(key, id string, data []byte) bus.Event {
+func (r *rig) eventOf(key, id string, data []byte) event.Event {
 	r.Helper()
-	e, err := r.outbox.Seal(bus.Draft{Type: placed, Key: bus.Key(key), ID: id, ContentType: bus.ContentTypeJSON, Data: data})
+	e, err := r.outbox.Seal(event.Draft{Type: placed, Key: event.Key(key), ID: id, ContentType: event.ContentTypeJSON, Data: data})
 	r.ok(err)
 	return e
 }
 
 // events are n of each key, in turn: key-0 for each, then key-1 and so on.
-func (r *rig) events(n int, keys ...string) (all []bus.Event) {
+func (r *rig) events(n int, keys ...string) (all []event.Event) {
 	r.Helper()
 	for i := range n {
 		for _, key := range keys {
@@ -144,12 +146,12 @@ func keys(prefix string, n int) []string {
 }
 
 // add commits events in one transaction.
-func (r *rig) add(events ...bus.Event) {
+func (r *rig) add(events ...event.Event) {
 	r.Helper()
 	r.ok(add(r.Context(), r.outbox, events...))
 }
 
-func add(ctx context.Context, o *outbox.Outbox, events ...bus.Event) error {
+func add(ctx context.Context, o *outbox.Outbox, events ...event.Event) error {
 	tx, err := o.DB().BeginTx(ctx, nil)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/topology"
 )
 
 // Run runs the suite of the relay as subtests of t, in parallel. It starts its
@@ -26,7 +27,7 @@ func Run(t *testing.T, f Factory) {
 	}{
 		"a relay killed before it marks, duplicate window 2 min": {place{}, killedBeforeMark(1)},
 		"a relay killed before it marks, duplicate window 1 s": {
-			place{topology: bus.TopologyConfig{Duplicates: shortWindow}}, killedBeforeMark(2),
+			place{topology: topology.Config{Duplicates: shortWindow}}, killedBeforeMark(2),
 		},
 		"nats down":                                     {login, unavailable(bus.ErrUnavailable, natsDown)},
 		"no stream":                                     {login, unavailable(bus.ErrNoStream, noStream)},

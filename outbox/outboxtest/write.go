@@ -8,7 +8,9 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/topology"
 )
 
 // RunWrite runs the suite of what writes rows and what looks after them, as
@@ -50,14 +52,14 @@ type writer struct {
 	*testing.T
 	Factory
 	target string
-	names  bus.Names
+	names  event.Names
 	db     *sql.DB
 	outbox *outbox.Outbox
 }
 
 func newWriter(t *testing.T, f Factory) *writer {
 	t.Helper()
-	w := &writer{T: t, Factory: f, target: f.Create(t), names: bus.Names{Prefix: bustest.Prefix()}}
+	w := &writer{T: t, Factory: f, target: f.Create(t), names: event.Names{Prefix: bustest.Prefix()}}
 	w.db = w.open()
 	w.outbox = w.outboxOf(w.db, "")
 	w.ok(w.outbox.Migrate(t.Context()))
@@ -89,9 +91,9 @@ func (w *writer) ok(err error) {
 }
 
 // seal makes an event of a key; an empty id is a random one.
-func (w *writer) seal(key, id string, data []byte) bus.Event {
+func (w *writer) seal(key, id string, data []byte) event.Event {
 	w.Helper()
-	e, err := w.outbox.Seal(bus.Draft{Type: "order.placed.v1", Key: bus.Key(key), ID: id, ContentType: "application/octet-stream", Data: data})
+	e, err := w.outbox.Seal(event.Draft{Type: "order.placed.v1", Key: event.Key(key), ID: id, ContentType: "application/octet-stream", Data: data})
 	w.ok(err)
 	return e
 }
@@ -107,7 +109,7 @@ func (w *writer) commit(do func(tx *sql.Tx)) {
 }
 
 // add commits events in one transaction.
-func (w *writer) add(events ...bus.Event) {
+func (w *writer) add(events ...event.Event) {
 	w.Helper()
 	w.commit(func(tx *sql.Tx) { w.ok(w.outbox.Add(w.Context(), tx, events...)) })
 }
@@ -140,7 +142,7 @@ func (w *writer) want(counts map[string]int) {
 func (w *writer) stream() *bus.Bus {
 	w.Helper()
 	b := bustest.Connect(w, bus.Config{InProcess: bustest.Server(w), Names: w.names})
-	return bustest.Provision(w, b, bus.TopologyConfig{})
+	return bustest.Provision(w, b, topology.Config{})
 }
 
 // relay runs a relay of an outbox to the end of the test.

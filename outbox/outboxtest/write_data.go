@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -23,7 +24,7 @@ func exactData(w *writer) {
 	for i := range binary {
 		binary[i] = byte(i)
 	}
-	events := map[string]bus.Event{}
+	events := map[string]event.Event{}
 	for id, data := range map[string][]byte{
 		"escaped NUL":    []byte(`{"t":"a\u0000b"}`),
 		"lone surrogate": []byte(`{"t":"\ud800"}`),
@@ -34,9 +35,9 @@ func exactData(w *writer) {
 		"none":           nil,
 		"large":          bytes.Repeat([]byte("0123456789abcdef"), 20_000),
 	} {
-		d := bus.Draft{Type: "order.placed.v1", Key: bus.Key("ü/" + id), ID: id, ContentType: "application/octet-stream", Data: data}
+		d := event.Draft{Type: "order.placed.v1", Key: event.Key("ü/" + id), ID: id, ContentType: "application/octet-stream", Data: data}
 		if bytes.HasPrefix(data, []byte("{")) {
-			d.ContentType = bus.ContentTypeJSON
+			d.ContentType = event.ContentTypeJSON
 		}
 		e, err := w.outbox.Seal(d)
 		w.ok(err)
@@ -84,8 +85,8 @@ func (w *writer) same(what string, got *jetstream.RawStreamMsg, want *nats.Msg) 
 
 // byHand runs what the documentation tells those who write in other languages.
 func byHand(w *writer) {
-	e, err := w.names.Seal(bus.Draft{
-		Type: "order.placed.v1", Key: "ord-1", ID: "7d0c", ContentType: bus.ContentTypeJSON, Data: []byte(`{"order_id":"ord-1"}`),
+	e, err := w.names.Seal(event.Draft{
+		Type: "order.placed.v1", Key: "ord-1", ID: "7d0c", ContentType: event.ContentTypeJSON, Data: []byte(`{"order_id":"ord-1"}`),
 	}, "/shop")
 	w.ok(err)
 	e.SetTime(time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))

@@ -6,17 +6,17 @@ import (
 	"slices"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
 // park sets a row to what a relay makes of one that it gives up.
-func (w *writer) park(e bus.Event, attempts ...bus.Attempt) {
+func (w *writer) park(e event.Event, attempts ...event.Attempt) {
 	w.Helper()
 	story, err := json.Marshal(attempts)
 	w.ok(err)
 	w.exec(w.db, "UPDATE outbox SET status = 'DEAD_LETTER', attempts = $1, story = $2 WHERE message_id = $3",
-		len(attempts), string(story), string(bus.EventKeyOf(e)))
+		len(attempts), string(story), string(event.EventKeyOf(e)))
 }
 
 // list returns the ids of the events that are parked, newest first.
@@ -40,12 +40,12 @@ func parked(w *writer) {
 	for i := range n {
 		e := w.seal(fmt.Sprintf("ord/%d", i%4), fmt.Sprint(i), fmt.Append(nil, "data ", i))
 		w.add(e)
-		reason, class := bus.ReasonExhausted, "*errors.errorString"
+		reason, class := event.ReasonExhausted, "*errors.errorString"
 		if i%2 == 0 {
-			reason, class = bus.ReasonPermanent, "TooLarge"
+			reason, class = event.ReasonPermanent, "TooLarge"
 		}
-		w.park(e, bus.Attempt{Number: 1, At: ago(n + 1), Class: "first", Error: "before"},
-			bus.Attempt{Number: 2, At: ago(n - i), Class: class, Error: fmt.Sprint("It is number ", i), Reason: reason})
+		w.park(e, event.Attempt{Number: 1, At: ago(n + 1), Class: "first", Error: "before"},
+			event.Attempt{Number: 2, At: ago(n - i), Class: class, Error: fmt.Sprint("It is number ", i), Reason: reason})
 		all = append(all, e.ID())
 	}
 	w.add(w.seal("ord/0", "pending", nil))
@@ -64,7 +64,7 @@ func parked(w *writer) {
 		"key":         {outbox.ParkedFilter{Key: "ord/3"}, n / 4},
 		"type":        {outbox.ParkedFilter{Type: "order.placed.v1"}, n},
 		"other type":  {outbox.ParkedFilter{Type: "order.placed.v2"}, 0},
-		"reason":      {outbox.ParkedFilter{Reason: bus.ReasonPermanent}, n / 2},
+		"reason":      {outbox.ParkedFilter{Reason: event.ReasonPermanent}, n / 2},
 		"class":       {outbox.ParkedFilter{Class: "TooLarge", Key: "ord/1"}, 0},
 		"text":        {outbox.ParkedFilter{Text: "IT IS NUMBER 17"}, 1},
 		"older":       {outbox.ParkedFilter{Before: ago(10).Add(-time.Minute)}, n - 10},
@@ -79,7 +79,7 @@ func parked(w *writer) {
 			w.Errorf("%s: %d rows, want %d: %v", name, len(got), tt.want, got)
 		}
 	}
-	if string(last.Data) != "data 0" || last.Key != "ord=2F0" || len(last.Attempts) != 2 || last.Reason() != bus.ReasonPermanent ||
+	if string(last.Data) != "data 0" || last.Key != "ord=2F0" || len(last.Attempts) != 2 || last.Reason() != event.ReasonPermanent ||
 		!last.ParkedAt().Equal(ago(n)) && last.ParkedAt().Sub(ago(n)).Abs() > time.Minute ||
 		time.Since(last.CreatedAt).Abs() > time.Hour || last.Headers["ce-id"][0] != "0" {
 		w.Errorf("row %+v", last)
@@ -90,7 +90,7 @@ func parked(w *writer) {
 
 func (w *writer) row(id string) outbox.Parked {
 	w.Helper()
-	key := string(bus.KeyOf("/outboxtest", id))
+	key := string(event.NewEventKey("/outboxtest", id))
 	for p, err := range w.outbox.Parked(w.Context(), outbox.ParkedFilter{MessageID: key}) {
 		w.ok(err)
 		return p
@@ -142,7 +142,7 @@ func unreadable(w *writer) {
 	for p, err := range w.outbox.Parked(w.Context(), outbox.ParkedFilter{Type: "order.placed.v1"}) {
 		w.ok(err)
 		n++
-		if _, err := p.Event(); err == nil || len(p.Attempts) != 0 || p.Reason() != bus.ReasonExhausted || p.ParkedAt().IsZero() {
+		if _, err := p.Event(); err == nil || len(p.Attempts) != 0 || p.Reason() != event.ReasonExhausted || p.ParkedAt().IsZero() {
 			w.Errorf("row %+v, error %v", p, err)
 		}
 	}
@@ -165,7 +165,7 @@ func statistics(w *writer) {
 		now, later, past = "unixepoch() * 1000", "(unixepoch() + 3600) * 1000", "(unixepoch() - 3600) * 1000"
 	}
 	set := func(id int, assignments string) {
-		w.exec(w.db, "UPDATE outbox SET "+assignments+" WHERE message_id = $1", string(bus.KeyOf("/outboxtest", fmt.Sprint(id))))
+		w.exec(w.db, "UPDATE outbox SET "+assignments+" WHERE message_id = $1", string(event.NewEventKey("/outboxtest", fmt.Sprint(id))))
 	}
 	set(0, "status = 'PUBLISHED', published_at = "+now)
 	set(1, "status = 'PROCESSING', owner = 'x', created_at = "+past+", due_at = "+later)

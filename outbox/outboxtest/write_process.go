@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -26,7 +26,7 @@ const assignment = "OUTBOXTEST_ASSIGNMENT"
 // work is what a process does in place of the suite that started it.
 type work struct {
 	Target string
-	Names  bus.Names
+	Names  event.Names
 	// Migrate the tables; else write.
 	Migrate bool
 	// Process tells writers apart; each adds Events events.
@@ -71,7 +71,7 @@ func (k work) do(t *testing.T, f Factory) {
 	}
 	for i := range k.Events {
 		id := fmt.Sprintf("%d-%d", k.Process, i)
-		e, err := o.Seal(bus.Draft{Type: "order.placed.v1", Key: bus.Key(fmt.Sprint("ord-", i%10)), ID: id})
+		e, err := o.Seal(event.Draft{Type: "order.placed.v1", Key: event.Key(fmt.Sprint("ord-", i%10)), ID: id})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func (k work) do(t *testing.T, f Factory) {
 }
 
 // write commits a business row and an event, after hold if that is not nil.
-func write(ctx context.Context, db *sql.DB, o *outbox.Outbox, e bus.Event, hold <-chan time.Time) error {
+func write(ctx context.Context, db *sql.DB, o *outbox.Outbox, e event.Event, hold <-chan time.Time) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -38,19 +38,19 @@ func duplicate(w *writer) {
 	})
 	w.want(map[string]int{"business": 1, "outbox": 2})
 	var data []byte
-	w.ok(w.db.QueryRowContext(w.Context(), "SELECT data FROM outbox WHERE message_id = $1", string(bus.EventKeyOf(first))).Scan(&data))
+	w.ok(w.db.QueryRowContext(w.Context(), "SELECT data FROM outbox WHERE message_id = $1", string(event.EventKeyOf(first))).Scan(&data))
 	if string(data) != "1" {
 		w.Errorf("the first event's data is %q now", data)
 	}
 	// The id of another source is another one.
-	e, err := w.names.Seal(bus.Draft{Type: "order.placed.v1", Key: "ord-1", ID: "a"}, "/elsewhere")
+	e, err := w.names.Seal(event.Draft{Type: "order.placed.v1", Key: "ord-1", ID: "a"}, "/elsewhere")
 	w.ok(err)
 	w.add(e)
 }
 
 func contentIDs(w *writer) {
-	of := func(document any) bus.Event {
-		id, err := bus.ContentID(document)
+	of := func(document any) event.Event {
+		id, err := event.ContentID(document)
 		w.ok(err)
 		return w.seal("ord-1", id, nil)
 	}
@@ -72,9 +72,9 @@ func refused(w *writer) {
 	unidentified.SetID("")
 	w.commit(func(tx *sql.Tx) {
 		for _, tt := range []struct {
-			event bus.Event
+			event event.Event
 			is    error
-		}{{untyped, bus.ErrInvalidType}, {unidentified, bus.ErrInvalidEvent}, {bus.Event{}, nil}} {
+		}{{untyped, event.ErrInvalidType}, {unidentified, event.ErrInvalidEvent}, {event.Event{}, nil}} {
 			err := w.outbox.Add(w.Context(), tx, good, tt.event)
 			if err == nil || tt.is != nil && !errors.Is(err, tt.is) {
 				w.Errorf("error %v, want %v", err, tt.is)

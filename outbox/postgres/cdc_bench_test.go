@@ -11,9 +11,11 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/pg"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/topology"
 )
 
 // BenchmarkLatency measures the time from the return of a commit until the
@@ -48,8 +50,8 @@ func report(b *testing.B, took []time.Duration) {
 func latencies(b *testing.B, target string, feed bool, writers, perSecond int) []time.Duration {
 	b.Helper()
 	nats := bustest.StartServer(b, bustest.ServerConfig{})
-	conn := bustest.Connect(b, bus.Config{URL: nats.URL(), Names: bus.Names{Prefix: bustest.Prefix()}})
-	r := newRig(b, target, bustest.Provision(b, conn, bus.TopologyConfig{}))
+	conn := bustest.Connect(b, bus.Config{URL: nats.URL(), Names: event.Names{Prefix: bustest.Prefix()}})
+	r := newRig(b, target, bustest.Provision(b, conn, topology.Config{}))
 	var stop func()
 	if feed {
 		_, stop = r.relay(outbox.RelayConfig{})

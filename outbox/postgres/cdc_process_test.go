@@ -16,6 +16,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/pg"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
@@ -57,7 +58,7 @@ func (o order) run(ctx context.Context) error {
 		return err
 	}
 	defer db.Close() //nolint:errcheck // the process ends
-	b, err := bus.Connect(ctx, bus.Config{URL: o.URL, Names: bus.Names{Prefix: o.Prefix}, Wait: within})
+	b, err := bus.Connect(ctx, bus.Config{URL: o.URL, Names: event.Names{Prefix: o.Prefix}, Wait: within})
 	if err != nil {
 		return err
 	}

@@ -9,10 +9,12 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/pg"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
+	"github.com/farandole/farandole/topology"
 )
 
 func TestFeedRelayPublishesCommitsInTheirOrder(t *testing.T) {
@@ -50,7 +52,7 @@ func TestFeedRelayPublishesTheBacklogFirst(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
 	const backlog, more, keys = 1200, 60, 3
-	var events []bus.Event
+	var events []event.Event
 	for n := range backlog {
 		events = append(events, r.event(fmt.Sprint(n%keys), fmt.Sprint(n)))
 	}
@@ -98,7 +100,7 @@ func TestFeedRelayParksWhatCannotBePublished(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.MessageID != string(bus.EventKeyOf(bad)) || len(p.Attempts) != 3 || p.Reason() != bus.ReasonExhausted {
+		if p.MessageID != string(event.EventKeyOf(bad)) || len(p.Attempts) != 3 || p.Reason() != event.ReasonExhausted {
 			t.Errorf("parked is %+v", p)
 		}
 		execute(t, r.outbox.DB(), `UPDATE `+table(r.outbox)+` SET subject = $1 WHERE id = $2`, r.bus.Names().EventSubject("order.placed.v1", "a"), p.ID)
@@ -120,7 +122,7 @@ func TestFeedRelayWaitsForTheStream(t *testing.T) {
 		r.add("a", fmt.Sprint("a", i))
 	}
 	bustest.Eventually(t, within, func() bool { return errors.Is(relay.Health(), bus.ErrNoStream) })
-	bustest.Provision(t, r.bus, bus.TopologyConfig{})
+	bustest.Provision(t, r.bus, topology.Config{})
 	r.statuses("PUBLISHED 3")
 	r.expect("a0", "a1", "a2")
 	if n := scan(t, r.outbox, `SELECT sum(attempts) FROM `+table(r.outbox)); n != "0" {
@@ -182,7 +184,7 @@ func TestFeed_idle_transaction(t *testing.T) {
 func TestFeedRelaySurvivesAnOutageOfNATS(t *testing.T) {
 	t.Parallel()
 	s := bustest.StartServer(t, bustest.ServerConfig{})
-	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: s.URL(), Names: bus.Names{Prefix: bustest.Prefix()}}), bus.TopologyConfig{})
+	b := bustest.Provision(t, bustest.Connect(t, bus.Config{URL: s.URL(), Names: event.Names{Prefix: bustest.Prefix()}}), topology.Config{})
 	r := newRig(t, pgtest.Database(t), b)
 	relay, _ := r.relay(outbox.RelayConfig{Poll: never})
 	r.attached()
@@ -316,7 +318,7 @@ func TestFeedRelayPublishesLargeTransactions(t *testing.T) {
 	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
 	r.relay(outbox.RelayConfig{})
 	r.attached()
-	var events []bus.Event
+	var events []event.Event
 	for n := range small {
 		events = append(events, r.event(fmt.Sprint(n), fmt.Sprint(n)))
 	}

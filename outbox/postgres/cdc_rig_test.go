@@ -19,6 +19,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
 )
@@ -328,14 +329,14 @@ func (r *rig) addTo(tx *sql.Tx, key, id string) {
 	}
 }
 
-func (r *rig) event(key, id string) bus.Event {
+func (r *rig) event(key, id string) event.Event {
 	r.Helper()
 	return r.eventOf("order.placed.v1", key, id, fmt.Appendf(nil, "%q", id))
 }
 
-func (r *rig) eventOf(t bus.Type, key, id string, data []byte) bus.Event {
+func (r *rig) eventOf(t event.Type, key, id string, data []byte) event.Event {
 	r.Helper()
-	e, err := r.outbox.Seal(bus.Draft{Type: t, Key: bus.Key(key), ID: id, ContentType: bus.ContentTypeJSON, Data: data})
+	e, err := r.outbox.Seal(event.Draft{Type: t, Key: event.Key(key), ID: id, ContentType: event.ContentTypeJSON, Data: data})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -344,7 +345,7 @@ func (r *rig) eventOf(t bus.Type, key, id string, data []byte) bus.Event {
 
 // insert commits rows of events in one statement, as a program in another
 // language would; of one of them on another subject, if there is one.
-func (r *rig) insert(subject string, events ...bus.Event) {
+func (r *rig) insert(subject string, events ...event.Event) {
 	r.Helper()
 	var ids, subjects, keys, headers []string
 	var data [][]byte
@@ -363,7 +364,7 @@ func (r *rig) insert(subject string, events ...bus.Event) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		ids, subjects, keys = append(ids, m.Header.Get(nats.MsgIdHdr)), append(subjects, cmp.Or(subject, m.Subject)), append(keys, bus.EscapeKey(bus.PartitionKey(e)))
+		ids, subjects, keys = append(ids, m.Header.Get(nats.MsgIdHdr)), append(subjects, cmp.Or(subject, m.Subject)), append(keys, event.EscapeKey(event.PartitionKey(e)))
 		headers, data = append(headers, string(text)), append(data, m.Data)
 	}
 	execute(r, r.outbox.DB(), `INSERT INTO `+table(r.outbox)+` (message_id, subject, key, headers, data)

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/pg"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
@@ -102,12 +102,12 @@ func TestHandlers_leave_connections_to_the_ledger(t *testing.T) {
 	const limit = 4
 	o.DB().SetMaxOpenConns(limit)
 	inbox := o.Inbox()
-	const consumer bus.Consumer = "shipping"
+	const consumer event.Consumer = "shipping"
 	ctx, cancel := context.WithCancel(t.Context())
 	begun := make(chan error, 2*limit)
 	for i := range 2 * limit {
 		e := seal(t, o, string(rune('a'+i)))
-		_, leave := inbox.Admit(consumer, bus.EventKeyOf(e))
+		_, leave := inbox.Admit(consumer, event.EventKeyOf(e))
 		t.Cleanup(leave)
 		go func() {
 			_, err := inbox.Begin(ctx, consumer, e)

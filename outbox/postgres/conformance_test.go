@@ -13,6 +13,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/pg"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
@@ -238,7 +239,7 @@ func (s *system) add(t *testing.T, n int, key string) {
 	}
 	defer tx.Rollback() //nolint:errcheck // after a commit it does nothing
 	for range n {
-		e, err := s.outbox.Seal(bus.Draft{Type: "order.placed.v1", Key: bus.Key(key)})
+		e, err := s.outbox.Seal(event.Draft{Type: "order.placed.v1", Key: event.Key(key)})
 		if err != nil {
 			t.Fatal(err)
 		}

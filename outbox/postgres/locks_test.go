@@ -8,16 +8,18 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/topology"
 )
 
 // Somebody locks a row by hand while a relay has it: the statement that settles
 // it gives up, with the locks that it holds on others, and says so.
 func TestRelayDoesNotWaitForLocksForever(t *testing.T) {
 	t.Parallel()
-	b := bustest.Connect(t, bus.Config{InProcess: bustest.Server(t), Names: bus.Names{Prefix: bustest.Prefix()}, PublishTimeout: time.Second})
-	r := newRig(t, pgtest.Database(t), bustest.Provision(t, b, bus.TopologyConfig{}))
+	b := bustest.Connect(t, bus.Config{InProcess: bustest.Server(t), Names: event.Names{Prefix: bustest.Prefix()}, PublishTimeout: time.Second})
+	r := newRig(t, pgtest.Database(t), bustest.Provision(t, b, topology.Config{}))
 	stream, err := b.JetStream().Stream(t.Context(), b.Names().EventsStream())
 	must(t, err)
 	answering := func(yes bool) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
@@ -105,9 +105,9 @@ func made(t *testing.T, target string) *outbox.Outbox {
 	return o
 }
 
-func seal(t *testing.T, o *outbox.Outbox, id string) bus.Event {
+func seal(t *testing.T, o *outbox.Outbox, id string) event.Event {
 	t.Helper()
-	e, err := o.Seal(bus.Draft{Type: "order.placed.v1", Key: "ord-1", ID: id, Data: []byte("a\x00\xff\\")})
+	e, err := o.Seal(event.Draft{Type: "order.placed.v1", Key: "ord-1", ID: id, Data: []byte("a\x00\xff\\")})
 	must(t, err)
 	return e
 }

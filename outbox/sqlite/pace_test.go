@@ -9,8 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -30,7 +30,7 @@ func TestRelay_takes_together_what_comes_one_after_another(t *testing.T) {
 	go func() { ended <- r.Run(ctx) }()
 	const rows = 300
 	for i := range rows {
-		e, err := o.Seal(bus.Draft{Type: "order.placed.v1", Key: bus.Key(fmt.Sprint("ord-", i))})
+		e, err := o.Seal(event.Draft{Type: "order.placed.v1", Key: event.Key(fmt.Sprint("ord-", i))})
 		must(t, err)
 		tx, err := db.BeginTx(t.Context(), nil)
 		must(t, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
 )
 
@@ -44,18 +45,18 @@ func (e *Evidence) collectEvents(ctx context.Context, b *bus.Bus) error {
 		if problem != "" {
 			e.Undecodable = append(e.Undecodable, Message{
 				Sequence: m.Sequence, Subject: m.Subject,
-				EventKey: string(bus.KeyOfMessage(stream, m.Sequence, m.Time)), Error: problem,
+				EventKey: string(event.EventKeyAt(stream, m.Sequence, m.Time)), Error: problem,
 			})
 			return nil
 		}
-		key := string(bus.PartitionKey(ev))
+		key := string(event.PartitionKey(ev))
 		t, err := b.Names().TypeOf(ev.Type())
 		if err != nil {
-			t = bus.Type(ev.Type())
+			t = event.Type(ev.Type())
 		}
 		e.Events[key] = append(e.Events[key], Event{
-			Sequence: m.Sequence, At: m.Time, EventKey: string(bus.EventKeyOf(ev)), ID: ev.ID(),
-			Source: ev.Source(), Type: string(t), Causation: bus.Extension(ev, bus.ExtCausation),
+			Sequence: m.Sequence, At: m.Time, EventKey: string(event.EventKeyOf(ev)), ID: ev.ID(),
+			Source: ev.Source(), Type: string(t), Causation: event.Extension(ev, event.ExtCausation),
 		})
 		return nil
 	})

@@ -5,22 +5,22 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // The events of the order saga, in the order of the happy path, then of the way back.
 var (
-	OrderPlaced          = bus.Define[Placed]("order.placed.v1")
-	PaymentCaptured      = bus.Define[Captured]("payment.captured.v1")
-	InventoryReserved    = bus.Define[Reserved]("inventory.reserved.v1")
-	OrderConfirmed       = bus.Define[Confirmed]("order.confirmed.v1")
-	PaymentDeclined      = bus.Define[Declined]("payment.declined.v1")
-	InventoryRejected    = bus.Define[Rejected]("inventory.rejected.v1")
-	OrderDeadline        = bus.Define[Deadline]("order.deadline.v1")
-	OrderCancelRequested = bus.Define[CancelRequested]("order.cancel_requested.v1")
-	InventoryReleased    = bus.Define[Released]("inventory.released.v1")
-	PaymentRefunded      = bus.Define[Refunded]("payment.refunded.v1")
-	OrderCancelled       = bus.Define[Cancelled]("order.cancelled.v1")
+	OrderPlaced          = event.Define[Placed]("order.placed.v1")
+	PaymentCaptured      = event.Define[Captured]("payment.captured.v1")
+	InventoryReserved    = event.Define[Reserved]("inventory.reserved.v1")
+	OrderConfirmed       = event.Define[Confirmed]("order.confirmed.v1")
+	PaymentDeclined      = event.Define[Declined]("payment.declined.v1")
+	InventoryRejected    = event.Define[Rejected]("inventory.rejected.v1")
+	OrderDeadline        = event.Define[Deadline]("order.deadline.v1")
+	OrderCancelRequested = event.Define[CancelRequested]("order.cancel_requested.v1")
+	InventoryReleased    = event.Define[Released]("inventory.released.v1")
+	PaymentRefunded      = event.Define[Refunded]("payment.refunded.v1")
+	OrderCancelled       = event.Define[Cancelled]("order.cancelled.v1")
 )
 
 // ErrInvalid is matched by what Validate returns.

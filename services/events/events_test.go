@@ -7,7 +7,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -91,7 +91,7 @@ func TestMoneyDoesNotOverflow(t *testing.T) {
 func TestStepsRememberDrafts(t *testing.T) {
 	t.Parallel()
 	cause := sealed(t, "e1")
-	want := []bus.Draft{
+	want := []event.Draft{
 		events.PaymentDeclined.New("ord-1", events.Declined{OrderID: "ord-1", Reason: `<"no" & €\u2028>` + "\u2028\x01"}),
 		events.OrderCancelled.New("ord-1", events.Cancelled{OrderID: "ord-1"}),
 	}
@@ -125,9 +125,9 @@ func TestStepsRememberDrafts(t *testing.T) {
 	}
 }
 
-func sealed(t *testing.T, id string) bus.Event {
+func sealed(t *testing.T, id string) event.Event {
 	t.Helper()
-	e, err := events.OrderPlaced.New("ord-1", order(func(*events.Placed) {})).Seal(bus.Identity{ID: id, Source: "/test"})
+	e, err := events.OrderPlaced.New("ord-1", order(func(*events.Placed) {})).Seal(event.Identity{ID: id, Source: "/test"})
 	if err != nil {
 		t.Fatal(err)
 	}

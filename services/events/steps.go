@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Steps remembers, inside a service's state, what each event led to. It is
@@ -12,26 +12,26 @@ import (
 // that runs again for the same event (after a crash between that write and the
 // completion of the step) returns the same drafts in the same order, and the
 // state is not applied twice. An order has a handful of steps.
-type Steps map[bus.EventKey][]Sent
+type Steps map[event.EventKey][]Sent
 
 // Sent is one emitted event as Steps keeps it.
 type Sent struct {
-	Type bus.Type        `json:"type"`
-	Key  bus.Key         `json:"key"`
+	Type event.Type      `json:"type"`
+	Key  event.Key       `json:"key"`
 	Data json.RawMessage `json:"data"`
 }
 
 // Of returns what the event led to; ok is false when it is new.
-func (s Steps) Of(cause bus.Event) (drafts []bus.Draft, ok bool) {
-	sent, ok := s[bus.EventKeyOf(cause)]
+func (s Steps) Of(cause event.Event) (drafts []event.Draft, ok bool) {
+	sent, ok := s[event.EventKeyOf(cause)]
 	for _, x := range sent {
-		drafts = append(drafts, bus.Draft{Type: x.Type, Key: x.Key, ContentType: bus.ContentTypeJSON, Data: x.Data})
+		drafts = append(drafts, event.Draft{Type: x.Type, Key: x.Key, ContentType: event.ContentTypeJSON, Data: x.Data})
 	}
 	return drafts, ok
 }
 
 // With returns a copy of s in which cause has led to drafts.
-func (s Steps) With(cause bus.Event, drafts []bus.Draft) Steps {
+func (s Steps) With(cause event.Event, drafts []event.Draft) Steps {
 	next := maps.Clone(s)
 	if next == nil {
 		next = Steps{}
@@ -40,6 +40,6 @@ func (s Steps) With(cause bus.Event, drafts []bus.Draft) Steps {
 	for _, d := range drafts {
 		sent = append(sent, Sent{Type: d.Type, Key: d.Key, Data: d.Data})
 	}
-	next[bus.EventKeyOf(cause)] = sent
+	next[event.EventKeyOf(cause)] = sent
 	return next
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
 	"github.com/farandole/farandole/services/events"
 )
@@ -77,24 +78,24 @@ func (s *system) launch(cfg Config) (svc *Service, stop func()) {
 
 // What the other services say of an order. Each call is an event of its own.
 
-func captured(id string, items ...events.Item) bus.Draft {
-	return events.PaymentCaptured.New(bus.Key(id), events.Captured{
+func captured(id string, items ...events.Item) event.Draft {
+	return events.PaymentCaptured.New(event.Key(id), events.Captured{
 		OrderID: id, ChargeID: "ch-1", Amount: events.Money{Amount: 1, Currency: "EUR"}, Items: items,
 	})
 }
 
-func cancelRequested(id string) bus.Draft {
-	return events.OrderCancelRequested.New(bus.Key(id), events.CancelRequested{OrderID: id})
+func cancelRequested(id string) event.Draft {
+	return events.OrderCancelRequested.New(event.Key(id), events.CancelRequested{OrderID: id})
 }
 
-func confirmed(id string) bus.Draft {
-	return events.OrderConfirmed.New(bus.Key(id), events.Confirmed{OrderID: id})
+func confirmed(id string) event.Draft {
+	return events.OrderConfirmed.New(event.Key(id), events.Confirmed{OrderID: id})
 }
 
 func of(sku string, quantity int64) events.Item { return events.Item{SKU: sku, Quantity: quantity} }
 
 // says publishes events and waits until the service is done with them.
-func (s *system) says(drafts ...bus.Draft) {
+func (s *system) says(drafts ...event.Draft) {
 	s.Helper()
 	for _, d := range drafts {
 		if err := s.store(d, 1); err != nil {
@@ -105,7 +106,7 @@ func (s *system) says(drafts ...bus.Draft) {
 }
 
 // store stores an event, so many copies of it.
-func (s *system) store(d bus.Draft, copies int) error {
+func (s *system) store(d event.Draft, copies int) error {
 	e, err := s.bus.Seal(d)
 	if err != nil {
 		return err
@@ -211,7 +212,7 @@ func (s *system) emitted() map[string]string {
 			return errors.New(problem)
 		}
 		action, ours := strings.CutPrefix(e.Type(), "inventory.")
-		if id := string(bus.PartitionKey(e)); ours {
+		if id := string(event.PartitionKey(e)); ours {
 			all[id] = strings.TrimSpace(all[id] + " " + strings.TrimSuffix(action, ".v1"))
 		}
 		return nil

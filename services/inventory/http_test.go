@@ -10,6 +10,8 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 func get(t *testing.T, s *Service, path string) *httptest.ResponseRecorder {
@@ -21,7 +23,7 @@ func get(t *testing.T, s *Service, path string) *httptest.ResponseRecorder {
 
 func TestHTTP(t *testing.T) {
 	t.Parallel()
-	b := bustest.Connect(t, bus.Config{InProcess: bustest.Server(t), Names: bus.Names{Prefix: bustest.Prefix()}})
+	b := bustest.Connect(t, bus.Config{InProcess: bustest.Server(t), Names: event.Names{Prefix: bustest.Prefix()}})
 	s, err := New(b, Config{Stock: map[string]int64{"widget": 30, "anvil": 2}})
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +33,7 @@ func TestHTTP(t *testing.T) {
 		t.Errorf("before Run: %d %s", w.Code, w.Body)
 	}
 
-	bustest.Provision(t, b, bus.TopologyConfig{})
+	bustest.Provision(t, b, topology.Config{})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()

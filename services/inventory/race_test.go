@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -120,7 +120,7 @@ func TestManyOrdersForOneSKUNeverOversell(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, map[string]int64{"widget": 30})
 	s.start(s.initial)
-	drafts := make([]bus.Draft, 60)
+	drafts := make([]event.Draft, 60)
 	for i := range drafts {
 		drafts[i] = captured(fmt.Sprint("ord-", i), of("widget", 1))
 	}

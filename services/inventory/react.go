@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 	"github.com/farandole/farandole/state"
 )
 
 // captured holds the items of a paid order, or none of them.
-func (s *Service) captured(ctx context.Context, _ bus.Event, p events.Captured) (consumer.Step, error) {
+func (s *Service) captured(ctx context.Context, _ event.Event, p events.Captured) (consumer.Step, error) {
 	if err := p.Validate(); err != nil {
 		return consumer.Step{}, consumer.Permanent(err)
 	}
@@ -22,12 +22,12 @@ func (s *Service) captured(ctx context.Context, _ bus.Event, p events.Captured) 
 }
 
 // confirmed lets the items of a confirmed order leave the stock.
-func (s *Service) confirmed(ctx context.Context, _ bus.Event, p events.Confirmed) (consumer.Step, error) {
+func (s *Service) confirmed(ctx context.Context, _ event.Event, p events.Confirmed) (consumer.Step, error) {
 	return s.react(ctx, p.OrderID, nil, onConfirmed)
 }
 
 // cancelRequested gives back what is held for an order.
-func (s *Service) cancelRequested(ctx context.Context, _ bus.Event, p events.CancelRequested) (consumer.Step, error) {
+func (s *Service) cancelRequested(ctx context.Context, _ event.Event, p events.CancelRequested) (consumer.Step, error) {
 	return s.react(ctx, p.OrderID, nil, onCancel)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -63,7 +64,7 @@ type Service struct {
 }
 
 // Name is the service's consumer name.
-const Name bus.Consumer = "inventory"
+const Name event.Consumer = "inventory"
 
 // New checks the configuration and does no I/O. The error matches
 // [consumer.ErrConfig].

@@ -12,6 +12,7 @@ import (
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/letters"
 	"github.com/farandole/farandole/services/events"
 )
@@ -198,7 +199,7 @@ func TestNewRefuses(t *testing.T) {
 // Run says so when the stream is not there.
 func TestRunWithoutStream(t *testing.T) {
 	t.Parallel()
-	b := bustest.Connect(t, bus.Config{InProcess: bustest.Server(t), Names: bus.Names{Prefix: bustest.Prefix()}})
+	b := bustest.Connect(t, bus.Config{InProcess: bustest.Server(t), Names: event.Names{Prefix: bustest.Prefix()}})
 	s, err := New(b, Config{})
 	if err != nil {
 		t.Fatal(err)

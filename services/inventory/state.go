@@ -3,7 +3,7 @@ package inventory
 import (
 	"fmt"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -45,7 +45,7 @@ type Stock struct {
 type verdict struct {
 	order Order
 	stock []Stock // of the order's items, one each; nil if it stays
-	emits []bus.Draft
+	emits []event.Draft
 }
 
 // onCaptured reserves the items of a paid order, or none of them when one is
@@ -64,12 +64,12 @@ func onCaptured(o Order, items []events.Item, stock []Stock) verdict {
 		return rejected(o, "out of stock: "+short)
 	}
 	o.Status = Reserved
-	return verdict{o, held, []bus.Draft{events.InventoryReserved.New(bus.Key(o.ID), events.Reserved{OrderID: o.ID, Items: items})}}
+	return verdict{o, held, []event.Draft{events.InventoryReserved.New(event.Key(o.ID), events.Reserved{OrderID: o.ID, Items: items})}}
 }
 
 func rejected(o Order, reason string) verdict {
-	return verdict{order: o, emits: []bus.Draft{
-		events.InventoryRejected.New(bus.Key(o.ID), events.Rejected{OrderID: o.ID, Reason: reason}),
+	return verdict{order: o, emits: []event.Draft{
+		events.InventoryRejected.New(event.Key(o.ID), events.Rejected{OrderID: o.ID, Reason: reason}),
 	}}
 }
 
@@ -89,7 +89,7 @@ func onCancel(o Order, stock []Stock) (verdict, error) {
 		released.Items = o.Items
 	}
 	o.Status = Released
-	return verdict{o, free, []bus.Draft{events.InventoryReleased.New(bus.Key(o.ID), released)}}, nil
+	return verdict{o, free, []event.Draft{events.InventoryReleased.New(event.Key(o.ID), released)}}, nil
 }
 
 // onConfirmed lets the items leave the stock.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/state"
 )
 
@@ -30,9 +31,9 @@ func openStore(b *bus.Bus, l *dedup.Stream) (store, error) {
 
 const skuPrefix = "sku-"
 
-func orderKey(id string) bus.Key { return bus.Key("order-" + id) }
+func orderKey(id string) event.Key { return event.Key("order-" + id) }
 
-func skuKey(sku string) bus.Key { return bus.Key(skuPrefix + sku) }
+func skuKey(sku string) event.Key { return event.Key(skuPrefix + sku) }
 
 // seed writes the initial stock of every SKU that has never been there. One that
 // is lost is written anew only if anew says so; else the error matches ErrStockLost.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -26,8 +26,8 @@ func timed() Config {
 
 // deadlineOf is the event that an order's timer publishes, from a hand that is
 // too late.
-func deadlineOf(id, instance string) bus.Draft {
-	return events.OrderDeadline.New(bus.Key(id), events.Deadline{OrderID: id, Instance: instance})
+func deadlineOf(id, instance string) event.Draft {
+	return events.OrderDeadline.New(event.Key(id), events.Deadline{OrderID: id, Instance: instance})
 }
 
 // timers counts what waits on the orders' timers.
@@ -87,14 +87,14 @@ func TestDeadlineCancelsAStuckOrder(t *testing.T) {
 		due, asked := s.events("order.deadline.v1"), s.events("order.cancel_requested.v1")
 		causes := map[string]string{}
 		for _, e := range due {
-			causes[string(bus.PartitionKey(e))] = e.ID()
+			causes[string(event.PartitionKey(e))] = e.ID()
 		}
 		for _, e := range asked {
 			c, err := events.OrderCancelRequested.Decode(e)
-			if err != nil || c.OrderID != string(bus.PartitionKey(e)) || c.Reason != "deadline" {
+			if err != nil || c.OrderID != string(event.PartitionKey(e)) || c.Reason != "deadline" {
 				t.Errorf("asks to cancel %+v (%v)", c, err)
 			}
-			if got := bus.Extension(e, bus.ExtCausation); got != causes[c.OrderID] {
+			if got := event.Extension(e, event.ExtCausation); got != causes[c.OrderID] {
 				t.Errorf("the cancelling is caused by %q, want the deadline %q", got, causes[c.OrderID])
 			}
 		}
@@ -220,7 +220,7 @@ func TestStale_deadline_of_a_reused_id(t *testing.T) {
 		s.publish(captured(ended), reserved(ended))
 		p.becomes(ended, Confirmed)
 		s.settled()
-		var stale []bus.Draft
+		var stale []event.Draft
 		for _, id := range []string{ended, gone, again} {
 			old, err := p.record(id)
 			if err != nil {
@@ -262,7 +262,7 @@ func TestSecond_start_does_not_move_the_deadline(t *testing.T) {
 		p := s.start(config())
 		id := p.order("k")
 		s.settled()
-		subject := s.bus.Names().TimerSubject(Name, "deadline", bus.Key(id))
+		subject := s.bus.Names().TimerSubject(Name, "deadline", event.Key(id))
 		stream, err := s.bus.JetStream().Stream(t.Context(), s.bus.Names().TimersStream())
 		if err != nil {
 			t.Fatal(err)
@@ -272,7 +272,7 @@ func TestSecond_start_does_not_move_the_deadline(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, from := range []string{source, "/mallory"} {
-			e, err := events.OrderPlaced.New(bus.Key(id), events.Placed{OrderID: id}).Seal(bus.Identity{ID: "second", Source: from})
+			e, err := events.OrderPlaced.New(event.Key(id), events.Placed{OrderID: id}).Seal(event.Identity{ID: "second", Source: from})
 			if err == nil {
 				_, err = s.bus.Publish(t.Context(), e)
 			}

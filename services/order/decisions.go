@@ -3,7 +3,7 @@ package order
 import (
 	"fmt"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -12,7 +12,7 @@ import (
 // comes too late, or again under another id, and nothing follows from it.
 
 // onCaptured: the order is paid. While it is being cancelled, the refund is on its way.
-func onCaptured(o Order, p events.Captured) (Order, []bus.Draft, error) {
+func onCaptured(o Order, p events.Captured) (Order, []event.Draft, error) {
 	switch o.Status {
 	case "":
 		return o, nil, unknown("payment captured", p.OrderID)
@@ -26,20 +26,20 @@ func onCaptured(o Order, p events.Captured) (Order, []bus.Draft, error) {
 // onReserved confirms the order, also one whose payment is still to be heard
 // of: inventory reserves for paid orders only. An order that is being cancelled
 // is not confirmed any more: inventory will be told to release.
-func onReserved(o Order, p events.Reserved) (Order, []bus.Draft, error) {
+func onReserved(o Order, p events.Reserved) (Order, []event.Draft, error) {
 	switch o.Status {
 	case "":
 		return o, nil, unknown("inventory reserved", p.OrderID)
 	case Placed, Paid:
 		o.Status = Confirmed
-		return o, []bus.Draft{events.OrderConfirmed.New(o.key(), events.Confirmed{OrderID: o.ID, Total: o.money()})}, nil
+		return o, []event.Draft{events.OrderConfirmed.New(o.key(), events.Confirmed{OrderID: o.ID, Total: o.money()})}, nil
 	case Cancelling, Confirmed, Cancelled:
 	}
 	return o, nil, nil
 }
 
 // onDeclined cancels the order.
-func onDeclined(o Order, p events.Declined) (Order, []bus.Draft, error) {
+func onDeclined(o Order, p events.Declined) (Order, []event.Draft, error) {
 	if o.Status == "" {
 		return o, nil, unknown("payment declined", p.OrderID)
 	}
@@ -48,7 +48,7 @@ func onDeclined(o Order, p events.Declined) (Order, []bus.Draft, error) {
 }
 
 // onRefunded cancels the order: nothing is left to be undone.
-func onRefunded(o Order, p events.Refunded) (Order, []bus.Draft, error) {
+func onRefunded(o Order, p events.Refunded) (Order, []event.Draft, error) {
 	if o.Status == "" {
 		return o, nil, unknown("payment refunded", p.OrderID)
 	}
@@ -60,11 +60,11 @@ func onRefunded(o Order, p events.Refunded) (Order, []bus.Draft, error) {
 	return next, drafts, nil
 }
 
-func cancelled(o Order, reason string) (Order, []bus.Draft) {
+func cancelled(o Order, reason string) (Order, []event.Draft) {
 	switch o.Status {
 	case Placed, Paid, Cancelling:
 		o.Status, o.Reason = Cancelled, reason
-		return o, []bus.Draft{events.OrderCancelled.New(o.key(), events.Cancelled{OrderID: o.ID, Reason: reason})}
+		return o, []event.Draft{events.OrderCancelled.New(o.key(), events.Cancelled{OrderID: o.ID, Reason: reason})}
 	default:
 		return o, nil
 	}
@@ -93,12 +93,12 @@ const (
 
 // onDeadline has an order undone that has not ended in time, as its customer's
 // wish would. A deadline that comes late, or is another order's, does nothing.
-func onDeadline(o Order, p events.Deadline) (Order, []bus.Draft, error) {
+func onDeadline(o Order, p events.Deadline) (Order, []event.Draft, error) {
 	if o.Instance != p.Instance || o.Status != Placed && o.Status != Paid {
 		return o, nil, nil
 	}
 	o.Status, o.Reason = Cancelling, byDeadline
-	return o, []bus.Draft{events.OrderCancelRequested.New(o.key(), events.CancelRequested{OrderID: o.ID, Reason: byDeadline})}, nil
+	return o, []event.Draft{events.OrderCancelRequested.New(o.key(), events.CancelRequested{OrderID: o.ID, Reason: byDeadline})}, nil
 }
 
 // unknown is a transient error: the row may be late, and if it never comes

@@ -4,23 +4,23 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
 func TestDecisions(t *testing.T) {
 	t.Parallel()
 	const id = "ord-1"
-	decide := map[string]func(Order) (Order, []bus.Draft, error){
-		"captured": func(o Order) (Order, []bus.Draft, error) { return onCaptured(o, events.Captured{OrderID: id}) },
-		"reserved": func(o Order) (Order, []bus.Draft, error) { return onReserved(o, events.Reserved{OrderID: id}) },
-		"declined": func(o Order) (Order, []bus.Draft, error) {
+	decide := map[string]func(Order) (Order, []event.Draft, error){
+		"captured": func(o Order) (Order, []event.Draft, error) { return onCaptured(o, events.Captured{OrderID: id}) },
+		"reserved": func(o Order) (Order, []event.Draft, error) { return onReserved(o, events.Reserved{OrderID: id}) },
+		"declined": func(o Order) (Order, []event.Draft, error) {
 			return onDeclined(o, events.Declined{OrderID: id, Reason: "no funds"})
 		},
-		"refunded": func(o Order) (Order, []bus.Draft, error) {
+		"refunded": func(o Order) (Order, []event.Draft, error) {
 			return onRefunded(o, events.Refunded{OrderID: id, Reason: "out of stock: unicorn"})
 		},
-		"deadline": func(o Order) (Order, []bus.Draft, error) {
+		"deadline": func(o Order) (Order, []event.Draft, error) {
 			return onDeadline(o, events.Deadline{OrderID: id, Instance: "i"})
 		},
 	}
@@ -29,7 +29,7 @@ func TestDecisions(t *testing.T) {
 		event  string
 		from   Status
 		to     Status
-		emits  bus.Type
+		emits  event.Type
 		reason string
 	}{
 		{"captured", Placed, Paid, "", ""},
@@ -80,12 +80,12 @@ func TestDecisions(t *testing.T) {
 			}
 		})
 	}
-	for event, decide := range decide {
-		if event == "deadline" { // of no order it is nobody's concern
+	for e, decide := range decide {
+		if e == "deadline" { // of no order it is nobody's concern
 			continue
 		}
 		if next, drafts, err := decide(Order{}); !errors.Is(err, ErrUnknownOrder) || next.Status != "" || drafts != nil {
-			t.Errorf("%s for an unknown order gives %s, %v, %v; want an error", event, next.Status, drafts, err)
+			t.Errorf("%s for an unknown order gives %s, %v, %v; want an error", e, next.Status, drafts, err)
 		}
 	}
 	_, _, err := decide["captured"](Order{})

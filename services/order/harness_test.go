@@ -19,11 +19,13 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/internal/follow"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/events"
+	"github.com/farandole/farandole/topology"
 )
 
 // soon is how long a test waits for what has to happen, on a slow machine.
@@ -62,8 +64,8 @@ func eachDatabase(t *testing.T, test func(t *testing.T, s *system)) {
 
 func newSystem(tb testing.TB, server *bustest.TestServer, target string) *system {
 	tb.Helper()
-	b := bustest.Connect(tb, bus.Config{InProcess: server, Names: bus.Names{Prefix: bustest.Prefix()}})
-	s := &system{tb: tb, server: server, target: target, bus: bustest.Provision(tb, b, bus.TopologyConfig{})}
+	b := bustest.Connect(tb, bus.Config{InProcess: server, Names: event.Names{Prefix: bustest.Prefix()}})
+	s := &system{tb: tb, server: server, target: target, bus: bustest.Provision(tb, b, topology.Config{})}
 	s.db = s.open()
 	return s
 }
@@ -266,7 +268,7 @@ func (p *process) becomes(id string, want Status) {
 }
 
 // publish stores events as another service would; ids are the drafts' or random.
-func (s *system) publish(drafts ...bus.Draft) {
+func (s *system) publish(drafts ...event.Draft) {
 	s.tb.Helper()
 	for _, d := range drafts {
 		if err := s.send(d); err != nil {
@@ -275,7 +277,7 @@ func (s *system) publish(drafts ...bus.Draft) {
 	}
 }
 
-func (s *system) send(d bus.Draft) error {
+func (s *system) send(d event.Draft) error {
 	e, err := s.bus.Seal(d)
 	if err != nil {
 		return err
@@ -321,18 +323,18 @@ func (s *system) settled() {
 }
 
 // stored returns the ids of the stored events of a type, by order.
-func (s *system) stored(t bus.Type) map[string][]string {
+func (s *system) stored(t event.Type) map[string][]string {
 	s.tb.Helper()
 	ids := map[string][]string{}
 	for _, e := range s.events(t) {
-		id := string(bus.PartitionKey(e))
+		id := string(event.PartitionKey(e))
 		ids[id] = append(ids[id], e.ID())
 	}
 	return ids
 }
 
 // events returns the stored events of a type, oldest first.
-func (s *system) events(t bus.Type) (all []bus.Event) {
+func (s *system) events(t event.Type) (all []event.Event) {
 	s.tb.Helper()
 	err := follow.Read(s.tb.Context(), s.bus, follow.Options{
 		Filters: []string{s.bus.Names().TypeFilter(t)}, FromStart: true, NoFollow: true,
@@ -351,14 +353,14 @@ func (s *system) events(t bus.Type) (all []bus.Event) {
 }
 
 // emitted returns the ids of the stored events of a type about one order.
-func (s *system) emitted(t bus.Type, id string) []string {
+func (s *system) emitted(t event.Type, id string) []string {
 	s.tb.Helper()
 	return s.stored(t)[id]
 }
 
 // one fails the test unless exactly one event of the type is stored when all is
 // settled.
-func (s *system) one(t bus.Type, id string) {
+func (s *system) one(t event.Type, id string) {
 	s.tb.Helper()
 	s.settled()
 	bustest.Eventually(s.tb, soon, func() error {
@@ -373,7 +375,7 @@ func (s *system) one(t bus.Type, id string) {
 	})
 }
 
-func (s *system) none(t bus.Type, id string) {
+func (s *system) none(t event.Type, id string) {
 	s.tb.Helper()
 	s.settled()
 	if ids := s.emitted(t, id); len(ids) != 0 {
@@ -385,22 +387,22 @@ func (s *system) none(t bus.Type, id string) {
 
 func items() []events.Item { return []events.Item{{SKU: "widget", Quantity: 2}} }
 
-func captured(id string) bus.Draft {
-	return events.PaymentCaptured.New(bus.Key(id), events.Captured{
+func captured(id string) event.Draft {
+	return events.PaymentCaptured.New(event.Key(id), events.Captured{
 		OrderID: id, ChargeID: "ch-" + id, Amount: events.Money{Amount: 5000, Currency: "EUR"}, Items: items(),
 	})
 }
 
-func reserved(id string) bus.Draft {
-	return events.InventoryReserved.New(bus.Key(id), events.Reserved{OrderID: id, Items: items()})
+func reserved(id string) event.Draft {
+	return events.InventoryReserved.New(event.Key(id), events.Reserved{OrderID: id, Items: items()})
 }
 
-func declined(id string) bus.Draft {
-	return events.PaymentDeclined.New(bus.Key(id), events.Declined{OrderID: id, Reason: "no funds"})
+func declined(id string) event.Draft {
+	return events.PaymentDeclined.New(event.Key(id), events.Declined{OrderID: id, Reason: "no funds"})
 }
 
-func refunded(id string) bus.Draft {
-	return events.PaymentRefunded.New(bus.Key(id), events.Refunded{OrderID: id, Amount: events.Money{Amount: 5000, Currency: "EUR"}})
+func refunded(id string) event.Draft {
+	return events.PaymentRefunded.New(event.Key(id), events.Refunded{OrderID: id, Amount: events.Money{Amount: 5000, Currency: "EUR"}})
 }
 
 func parse[T any](tb testing.TB, body string) (v T) {

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -59,7 +59,7 @@ func (s *Service) postOrder(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Location", "/orders/"+o.ID)
-	writeJSON(w, http.StatusAccepted, bus.ContentTypeJSON, accepted{OrderID: o.ID, Status: Placed})
+	writeJSON(w, http.StatusAccepted, event.ContentTypeJSON, accepted{OrderID: o.ID, Status: Placed})
 }
 
 func (s *Service) getOrder(w http.ResponseWriter, r *http.Request) {
@@ -70,7 +70,7 @@ func (s *Service) getOrder(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, bus.ContentTypeJSON, viewOf(o))
+	writeJSON(w, http.StatusOK, event.ContentTypeJSON, viewOf(o))
 }
 
 // order returns an order. The error matches errNotFound if there is none.
@@ -93,7 +93,7 @@ func (s *Service) postCancel(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	writeJSON(w, http.StatusAccepted, bus.ContentTypeJSON, accepted{OrderID: id, Status: Cancelling})
+	writeJSON(w, http.StatusAccepted, event.ContentTypeJSON, accepted{OrderID: id, Status: Cancelling})
 }
 
 // fail answers with the problem that an error is. The client's mistakes are

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 )
 
 func TestPlaceOrder(t *testing.T) {
@@ -235,7 +235,7 @@ func TestRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []bus.Type{"order.placed.v1", "order.deadline.v1", "payment.captured.v1", "inventory.reserved.v1", "payment.declined.v1", "payment.refunded.v1"}
+	want := []event.Type{"order.placed.v1", "order.deadline.v1", "payment.captured.v1", "inventory.reserved.v1", "payment.declined.v1", "payment.refunded.v1"}
 	if got := svc.Registry().Types(); !slices.Equal(got, want) {
 		t.Errorf("handles %v, want %v", got, want)
 	}
@@ -246,7 +246,7 @@ func TestRegistry(t *testing.T) {
 
 func TestOrderID(t *testing.T) {
 	t.Parallel()
-	if a, b := idOf("a"), idOf("b"); a == b || a != idOf("a") || bus.EscapeKey(bus.Key(a)) != a || len(a) != len("ord-")+16 {
+	if a, b := idOf("a"), idOf("b"); a == b || a != idOf("a") || event.EscapeKey(event.Key(a)) != a || len(a) != len("ord-")+16 {
 		t.Errorf("ids %q, %q", a, b)
 	}
 	if orderID("ann", "ak") == orderID("anna", "k") {

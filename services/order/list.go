@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 // Orders on a page of a list.
@@ -49,7 +49,7 @@ func (s *Service) getOrders(w http.ResponseWriter, r *http.Request) {
 		query.Set("cursor", found.Next)
 		w.Header().Set("Link", fmt.Sprintf(`<%s?%s>; rel="next"`, r.URL.EscapedPath(), query.Encode()))
 	}
-	writeJSON(w, http.StatusOK, bus.ContentTypeJSON, found)
+	writeJSON(w, http.StatusOK, event.ContentTypeJSON, found)
 }
 
 func (s *Service) page(ctx context.Context, wanted selection) (page, error) {

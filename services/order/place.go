@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -70,7 +70,7 @@ func (s *Service) cancel(ctx context.Context, id string) error {
 }
 
 // tell adds an event to the outbox.
-func (s *Service) tell(ctx context.Context, tx *sql.Tx, id string, d bus.Draft) error {
+func (s *Service) tell(ctx context.Context, tx *sql.Tx, id string, d event.Draft) error {
 	d.ID = id
 	e, err := s.outbox.Seal(d)
 	if err == nil {

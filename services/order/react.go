@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -22,8 +22,8 @@ const deadlineTimer = "deadline"
 // reaction makes a handler of a decision. The new state, what follows from the
 // event and the mark that it was handled are committed together, by the ledger;
 // what the handler has written is rolled back if it fails.
-func reaction[T any](s *Service, decide func(o Order, p T) (Order, []bus.Draft, error), orderID func(p T) string) consumer.Handler[T] {
-	return func(ctx context.Context, e bus.Event, p T) (consumer.Step, error) {
+func reaction[T any](s *Service, decide func(o Order, p T) (Order, []event.Draft, error), orderID func(p T) string) consumer.Handler[T] {
+	return func(ctx context.Context, e event.Event, p T) (consumer.Step, error) {
 		id := orderID(p)
 		if id == "" {
 			return consumer.Step{}, consumer.Permanent(fmt.Errorf("%w: order_id is missing", events.ErrInvalid))
@@ -49,13 +49,13 @@ func reaction[T any](s *Service, decide func(o Order, p T) (Order, []bus.Draft, 
 		if err := s.table.update(ctx, tx, next); err != nil {
 			return consumer.Step{}, err
 		}
-		return stepOf(bus.Key(id), drafts), nil
+		return stepOf(event.Key(id), drafts), nil
 	}
 }
 
 // stepOf is the step in which drafts follow. What ends the order ends the wait
 // for it, too.
-func stepOf(id bus.Key, drafts []bus.Draft) consumer.Step {
+func stepOf(id event.Key, drafts []event.Draft) consumer.Step {
 	step := consumer.Emit(drafts...)
 	for _, d := range drafts {
 		if d.Type == events.OrderConfirmed.Type() || d.Type == events.OrderCancelled.Type() {
@@ -68,7 +68,7 @@ func stepOf(id bus.Key, drafts []bus.Draft) consumer.Step {
 // placed sets the deadline of an order that this service has announced. What
 // else calls itself a new order is not waited for. The order is locked, so that
 // its timer is set before its end cancels it, or not at all.
-func (s *Service) placed(ctx context.Context, e bus.Event, p events.Placed) (consumer.Step, error) {
+func (s *Service) placed(ctx context.Context, e event.Event, p events.Placed) (consumer.Step, error) {
 	if e.Source() != source {
 		return consumer.Step{}, consumer.Skip
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -45,7 +45,7 @@ type Order struct {
 	Request string
 }
 
-func (o Order) key() bus.Key { return bus.Key(o.ID) }
+func (o Order) key() event.Key { return event.Key(o.ID) }
 
 // eventID is the id of an event that tells of the order and has no cause.
 func (o Order) eventID(what string) string { return o.ID + "." + o.Instance + "." + what }

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/pg"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/services/events"
@@ -175,7 +175,7 @@ func TestReason_with_NUL(t *testing.T) {
 		t.Helper()
 		p := s.start(config())
 		id := p.order("k")
-		s.publish(events.PaymentDeclined.New(bus.Key(id), events.Declined{OrderID: id, Reason: "a\x00b"}))
+		s.publish(events.PaymentDeclined.New(event.Key(id), events.Declined{OrderID: id, Reason: "a\x00b"}))
 		p.becomes(id, Cancelled)
 		if o, err := s.record(id); err != nil || o.Reason != "payment declined: a\ufffdb" {
 			t.Errorf("reason %q, %v", o.Reason, err)

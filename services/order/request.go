@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -77,11 +77,11 @@ func readOrder(w http.ResponseWriter, r *http.Request) (Order, *problem) {
 	if len(errs) > 0 {
 		return Order{}, invalid(errs)
 	}
-	if o.Request, err = bus.ContentID(json.RawMessage(body)); err != nil {
+	if o.Request, err = event.ContentID(json.RawMessage(body)); err != nil {
 		return Order{}, badRequest("The body repeats a member.")
 	}
 	// encoding/json overlooks the case of names; here they have one spelling.
-	if id, err := bus.ContentID(request); err != nil || id != o.Request {
+	if id, err := event.ContentID(request); err != nil || id != o.Request {
 		return Order{}, badRequest("The members are customer_id, currency and items, of an item sku and quantity, spelt like this.")
 	}
 	o.ID, o.Status = orderID(o.CustomerID, keys[0]), Placed

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 )
 
 func TestHappyPath(t *testing.T) {
@@ -128,7 +128,7 @@ func TestRerun_after_a_write_that_was_rolled_back(t *testing.T) {
 		p.becomes(good, Paid)
 		p.becomes(bad, Placed)
 		heal()
-		for id, want := range map[string]bus.Type{good: "order.confirmed.v1", bad: "order.cancelled.v1"} {
+		for id, want := range map[string]event.Type{good: "order.confirmed.v1", bad: "order.cancelled.v1"} {
 			bustest.Eventually(t, soon, func() bool { return len(s.emitted(want, id)) > 0 })
 			s.one(want, id)
 		}

@@ -15,13 +15,14 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/events"
 )
 
 // Name is the service's consumer name.
-const Name bus.Consumer = "order"
+const Name event.Consumer = "order"
 
 // source is the CloudEvents source of all that the service emits. It does not
 // come from the connection: with it changes the identity of events.

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -73,8 +73,8 @@ type void struct {
 const problemVoided = "urn:farandole:gateway:voided"
 
 // The idempotency keys. An order id may hold what no header can.
-func chargeKey(orderID string) string { return "charge-" + bus.EscapeKey(bus.Key(orderID)) }
-func refundKey(orderID string) string { return "refund-" + bus.EscapeKey(bus.Key(orderID)) }
+func chargeKey(orderID string) string { return "charge-" + event.EscapeKey(event.Key(orderID)) }
+func refundKey(orderID string) string { return "refund-" + event.EscapeKey(event.Key(orderID)) }
 
 // charge asks for the order's total, once however often it is called.
 func (c *client) charge(ctx context.Context, p events.Placed) (charge, error) {

@@ -14,9 +14,11 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/letters"
 	"github.com/farandole/farandole/services/events"
 	"github.com/farandole/farandole/services/payment/gateway"
+	"github.com/farandole/farandole/topology"
 )
 
 const within = 60 * time.Second
@@ -33,7 +35,7 @@ type system struct {
 func run(t *testing.T, replicas int, cfg Config) system {
 	t.Helper()
 	b := bustest.NewBus(t)
-	bustest.Provision(t, b, bus.TopologyConfig{Buckets: []string{Bucket}})
+	bustest.Provision(t, b, topology.Config{Buckets: []string{Bucket}})
 	sys := system{t: t, bus: b}
 	sys.gateway, cfg.GatewayURL = openGateway(t)
 	cfg.Consumer.Retry = consumer.RetryPolicy{MaxAttempts: 5, BaseDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond}
@@ -59,7 +61,7 @@ func run(t *testing.T, replicas int, cfg Config) system {
 	return sys
 }
 
-func (sys system) publish(e bus.Event) {
+func (sys system) publish(e event.Event) {
 	sys.t.Helper()
 	if _, err := sys.bus.Publish(sys.t.Context(), e); err != nil {
 		sys.t.Fatal(err)
@@ -75,7 +77,7 @@ func (sys system) record(id string, want Status) Record {
 	}
 	var r Record
 	bustest.Eventually(sys.t, within, func() error {
-		if r, _, err = bucket.Get(sys.t.Context(), bus.Key(id)); err != nil || r.Status != want {
+		if r, _, err = bucket.Get(sys.t.Context(), event.Key(id)); err != nil || r.Status != want {
 			return fmt.Errorf("%w: %+v, want %s", err, r, want)
 		}
 		return nil
@@ -95,13 +97,13 @@ func (sys system) handled(n uint64) {
 }
 
 // sent counts the stored events of a type about an order.
-func (sys system) sent(t bus.Type, id string) int {
+func (sys system) sent(t event.Type, id string) int {
 	sys.t.Helper()
 	stream, err := sys.bus.JetStream().Stream(sys.t.Context(), sys.bus.Names().EventsStream())
 	if err != nil {
 		sys.t.Fatal(err)
 	}
-	subject := sys.bus.Names().EventSubject(t, bus.Key(id))
+	subject := sys.bus.Names().EventSubject(t, event.Key(id))
 	info, err := stream.Info(sys.t.Context(), jetstream.WithSubjectFilter(subject))
 	if err != nil {
 		sys.t.Fatal(err)
@@ -176,7 +178,7 @@ func TestSecondOrderHasNoEffect(t *testing.T) {
 func TestRefundIsSentAfterACrash(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	bustest.Provision(t, b, bus.TopologyConfig{Buckets: []string{Bucket}})
+	bustest.Provision(t, b, topology.Config{Buckets: []string{Bucket}})
 	g, url := openGateway(t)
 	dying, err := New(b, Config{GatewayURL: url})
 	if err != nil {
@@ -189,7 +191,7 @@ func TestRefundIsSentAfterACrash(t *testing.T) {
 	}
 	dying.use(bucket)
 	order, trigger := placed(t, "o1", "anna", "e1"), rejected(t, "o1", "e2")
-	for _, e := range []bus.Event{order, trigger} { // handled, and nothing sent
+	for _, e := range []event.Event{order, trigger} { // handled, and nothing sent
 		if _, err := bustest.Handle(t.Context(), dying.Registry(), Name, e); err != nil {
 			t.Fatal(err)
 		}

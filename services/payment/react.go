@@ -8,18 +8,19 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
 // placed charges a new order.
-func (s *Service) placed(ctx context.Context, e bus.Event, p events.Placed) (consumer.Step, error) {
+func (s *Service) placed(ctx context.Context, e event.Event, p events.Placed) (consumer.Step, error) {
 	if err := p.Validate(); err != nil {
 		return consumer.Step{}, consumer.Permanent(err)
 	}
 	if strings.HasPrefix(p.CustomerID, "poison-") && s.poison.Load() {
 		panic("payment: poison is on")
 	}
-	return s.react(ctx, e, p.OrderID, func(ctx context.Context, r Record) (Record, []bus.Draft, error) {
+	return s.react(ctx, e, p.OrderID, func(ctx context.Context, r Record) (Record, []event.Draft, error) {
 		if !wantsCharge(r) {
 			return r, nil, nil
 		}
@@ -34,11 +35,11 @@ func (s *Service) placed(ctx context.Context, e bus.Event, p events.Placed) (con
 
 // compensate gives an order its money back, if it was charged or may be;
 // reason is why the order is being undone.
-func (s *Service) compensate(ctx context.Context, e bus.Event, orderID, reason string) (consumer.Step, error) {
+func (s *Service) compensate(ctx context.Context, e event.Event, orderID, reason string) (consumer.Step, error) {
 	if orderID == "" {
 		return consumer.Step{}, consumer.Permanent(fmt.Errorf("%w: order_id is missing", events.ErrInvalid))
 	}
-	return s.react(ctx, e, orderID, func(ctx context.Context, r Record) (Record, []bus.Draft, error) {
+	return s.react(ctx, e, orderID, func(ctx context.Context, r Record) (Record, []event.Draft, error) {
 		if !wantsVoid(r) {
 			return r, nil, nil
 		}
@@ -56,15 +57,15 @@ func (s *Service) compensate(ctx context.Context, e bus.Event, orderID, reason s
 // somebody else wrote meanwhile is decided again: the gateway gives the same
 // answer again, and a decision that leaves the status alone writes nothing.
 func (s *Service) react(
-	ctx context.Context, cause bus.Event, orderID string,
-	decide func(ctx context.Context, r Record) (next Record, drafts []bus.Draft, err error),
+	ctx context.Context, cause event.Event, orderID string,
+	decide func(ctx context.Context, r Record) (next Record, drafts []event.Draft, err error),
 ) (consumer.Step, error) {
 	st, err := s.opened()
 	if err != nil {
 		return consumer.Step{}, err
 	}
 	for {
-		r, revision, err := st.Get(ctx, bus.Key(orderID))
+		r, revision, err := st.Get(ctx, event.Key(orderID))
 		if err != nil {
 			return consumer.Step{}, fmt.Errorf("payment: %w", err)
 		}
@@ -80,7 +81,7 @@ func (s *Service) react(
 			return consumer.Step{}, nil
 		}
 		next.Steps = next.Steps.With(cause, drafts)
-		_, err = st.Put(ctx, bus.Key(orderID), next, revision)
+		_, err = st.Put(ctx, event.Key(orderID), next, revision)
 		if errors.Is(err, bus.ErrConflict) && ctx.Err() == nil {
 			continue
 		}

@@ -1,7 +1,7 @@
 package payment
 
 import (
-	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -43,16 +43,16 @@ func wantsCharge(r Record) bool { return r.Status == "" }
 
 // onCharge decides what follows from the gateway's answer to a charge. Nothing
 // follows from a voided one: whoever voided it records and tells so.
-func onCharge(r Record, p events.Placed, c charge) (Record, []bus.Draft) {
+func onCharge(r Record, p events.Placed, c charge) (Record, []event.Draft) {
 	switch {
 	case !wantsCharge(r) || c.result == chargeVoided:
 		return r, nil
 	case c.result == chargeDeclined:
 		r.Status, r.Currency = Declined, p.Total.Currency
-		return r, []bus.Draft{events.PaymentDeclined.New(bus.Key(p.OrderID), events.Declined{OrderID: p.OrderID, Reason: c.Reason})}
+		return r, []event.Draft{events.PaymentDeclined.New(event.Key(p.OrderID), events.Declined{OrderID: p.OrderID, Reason: c.Reason})}
 	default:
 		r.Status, r.ChargeID, r.Amount, r.Currency = Captured, c.ChargeID, p.Total.Amount, p.Total.Currency
-		return r, []bus.Draft{events.PaymentCaptured.New(bus.Key(p.OrderID), events.Captured{
+		return r, []event.Draft{events.PaymentCaptured.New(event.Key(p.OrderID), events.Captured{
 			OrderID: p.OrderID, ChargeID: c.ChargeID, Amount: p.Total, Items: p.Items,
 		})}
 	}
@@ -63,7 +63,7 @@ func onCharge(r Record, p events.Placed, c charge) (Record, []bus.Draft) {
 func wantsVoid(r Record) bool { return r.Status == "" || r.Status == Captured }
 
 // onVoid decides what follows from the gateway's answer to a void.
-func onVoid(r Record, v void, reason string) (Record, []bus.Draft) {
+func onVoid(r Record, v void, reason string) (Record, []event.Draft) {
 	if !wantsVoid(r) {
 		return r, nil
 	}
@@ -71,7 +71,7 @@ func onVoid(r Record, v void, reason string) (Record, []bus.Draft) {
 	if v.ChargeID == "" {
 		r.Status, r.Amount, r.Currency = Cancelled, 0, noCurrency
 	}
-	return r, []bus.Draft{events.PaymentRefunded.New(bus.Key(r.OrderID), events.Refunded{
+	return r, []event.Draft{events.PaymentRefunded.New(event.Key(r.OrderID), events.Refunded{
 		OrderID: r.OrderID, RefundID: r.RefundID, Amount: events.Money{Amount: r.Amount, Currency: r.Currency},
 		Reason: reason,
 	})}

@@ -15,11 +15,12 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
 // Name is the service's consumer name.
-const Name bus.Consumer = "payment"
+const Name event.Consumer = "payment"
 
 // Bucket is the short name of the service's KV bucket.
 const Bucket = "payments"
@@ -74,8 +75,8 @@ func (c Config) validate() error {
 
 // store keeps the records; a *bus.Bucket is one.
 type store interface {
-	Get(ctx context.Context, key bus.Key) (r Record, revision uint64, err error)
-	Put(ctx context.Context, key bus.Key, r Record, revision uint64) (uint64, error)
+	Get(ctx context.Context, key event.Key) (r Record, revision uint64, err error)
+	Put(ctx context.Context, key event.Key, r Record, revision uint64) (uint64, error)
 }
 
 var _ store = (*bus.Bucket[Record])(nil)
@@ -108,10 +109,10 @@ func New(b *bus.Bus, cfg Config) (*Service, error) {
 	}
 	s.gateway = newClient(cfg.GatewayURL, cfg.Timeout, cfg.Consumer.Concurrency, m)
 	consumer.Handle(s.registry, events.OrderPlaced, s.placed)
-	consumer.Handle(s.registry, events.InventoryRejected, func(ctx context.Context, e bus.Event, p events.Rejected) (consumer.Step, error) {
+	consumer.Handle(s.registry, events.InventoryRejected, func(ctx context.Context, e event.Event, p events.Rejected) (consumer.Step, error) {
 		return s.compensate(ctx, e, p.OrderID, p.Reason)
 	})
-	consumer.Handle(s.registry, events.InventoryReleased, func(ctx context.Context, e bus.Event, p events.Released) (consumer.Step, error) {
+	consumer.Handle(s.registry, events.InventoryReleased, func(ctx context.Context, e event.Event, p events.Released) (consumer.Step, error) {
 		return s.compensate(ctx, e, p.OrderID, "order cancelled")
 	})
 	cfg.Consumer.Name, cfg.Consumer.Source = Name, "/"+string(Name)

@@ -14,6 +14,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 	"github.com/farandole/farandole/services/payment/gateway"
 )
@@ -23,8 +24,8 @@ func TestMain(m *testing.M) { bustest.Main(m) }
 // memory is a store in memory, whose Nth Put can fail before or after it took effect.
 type memory struct {
 	mu      sync.Mutex
-	records map[bus.Key][]byte
-	revs    map[bus.Key]uint64
+	records map[event.Key][]byte
+	revs    map[event.Key]uint64
 
 	failPuts   int
 	afterwards bool
@@ -33,10 +34,10 @@ type memory struct {
 var errInjected = errors.New("injected")
 
 func newMemory() *memory {
-	return &memory{records: map[bus.Key][]byte{}, revs: map[bus.Key]uint64{}}
+	return &memory{records: map[event.Key][]byte{}, revs: map[event.Key]uint64{}}
 }
 
-func (m *memory) Get(_ context.Context, key bus.Key) (r Record, revision uint64, err error) {
+func (m *memory) Get(_ context.Context, key event.Key) (r Record, revision uint64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if data := m.records[key]; data != nil {
@@ -45,7 +46,7 @@ func (m *memory) Get(_ context.Context, key bus.Key) (r Record, revision uint64,
 	return r, m.revs[key], err
 }
 
-func (m *memory) Put(_ context.Context, key bus.Key, r Record, revision uint64) (uint64, error) {
+func (m *memory) Put(_ context.Context, key event.Key, r Record, revision uint64) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	fail := m.failPuts > 0
@@ -110,7 +111,7 @@ func newScene(t *testing.T) scene {
 
 // handle runs the handler until it succeeds, as redeliveries would, and tells
 // what it emitted.
-func (sc scene) handle(e bus.Event) string {
+func (sc scene) handle(e event.Event) string {
 	sc.t.Helper()
 	for range 5 {
 		out, err := bustest.Handle(sc.t.Context(), sc.s.Registry(), Name, e)
@@ -126,7 +127,7 @@ func (sc scene) handle(e bus.Event) string {
 	return ""
 }
 
-func tell(out []bus.Event) string {
+func tell(out []event.Event) string {
 	told := make([]string, 0, len(out))
 	for _, e := range out {
 		told = append(told, e.Type()+" "+e.ID()+" "+string(e.Data()))
@@ -159,23 +160,23 @@ func (sc scene) expectBooks(want ...line) {
 	}
 }
 
-func placed(t *testing.T, id, customer, eventID string) bus.Event {
+func placed(t *testing.T, id, customer, eventID string) event.Event {
 	t.Helper()
-	d := events.OrderPlaced.New(bus.Key(id), order(id, customer))
+	d := events.OrderPlaced.New(event.Key(id), order(id, customer))
 	d.ID = eventID
 	return bustest.Event(t, d)
 }
 
-func rejected(t *testing.T, id, eventID string) bus.Event {
+func rejected(t *testing.T, id, eventID string) event.Event {
 	t.Helper()
-	d := events.InventoryRejected.New(bus.Key(id), events.Rejected{OrderID: id, Reason: "out of stock"})
+	d := events.InventoryRejected.New(event.Key(id), events.Rejected{OrderID: id, Reason: "out of stock"})
 	d.ID = eventID
 	return bustest.Event(t, d)
 }
 
-func released(t *testing.T, id, eventID string) bus.Event {
+func released(t *testing.T, id, eventID string) event.Event {
 	t.Helper()
-	d := events.InventoryReleased.New(bus.Key(id), events.Released{OrderID: id})
+	d := events.InventoryReleased.New(event.Key(id), events.Released{OrderID: id})
 	d.ID = eventID
 	return bustest.Event(t, d)
 }
@@ -250,7 +251,7 @@ func TestRerunEmitsTheSame(t *testing.T) {
 	for _, afterwards := range []bool{false, true} {
 		sc := newScene(t)
 		sc.store.afterwards = afterwards
-		for _, e := range []bus.Event{placed(t, "o1", "anna", "e1"), rejected(t, "o1", "e2")} {
+		for _, e := range []event.Event{placed(t, "o1", "anna", "e1"), rejected(t, "o1", "e2")} {
 			sc.store.failPuts = 2
 			first, again := sc.handle(e), sc.handle(e)
 			if first == "" || first != again {

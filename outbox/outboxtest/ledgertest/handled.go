@@ -8,14 +8,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
 const (
-	consumer = bus.Consumer("payment")
+	consumer = event.Consumer("payment")
 	// soon is a generous bound for what must happen.
 	soon = 60 * time.Second
 )
@@ -23,16 +23,16 @@ const (
 // begun is an event that is being handled.
 type begun struct {
 	*process
-	event bus.Event
+	event event.Event
 	claim *dedup.Claim
 }
 
 // handed is a first delivery of an event.
 func (r *rig) handed(p *process, id string) begun {
 	r.Helper()
-	e, err := r.outbox.Seal(bus.Draft{Type: "order.placed.v1", Key: "k", ID: id, ContentType: bus.ContentTypeJSON, Data: []byte("{}")})
+	e, err := r.outbox.Seal(event.Draft{Type: "order.placed.v1", Key: "k", ID: id, ContentType: event.ContentTypeJSON, Data: []byte("{}")})
 	r.ok(err)
-	c, err := p.ledger.Claim(r.Context(), dedup.Request{Consumer: consumer, Key: bus.EventKeyOf(e), Lease: time.Minute})
+	c, err := p.ledger.Claim(r.Context(), dedup.Request{Consumer: consumer, Key: event.EventKeyOf(e), Lease: time.Minute})
 	r.ok(err)
 	if c.Status != dedup.Claimed {
 		r.Fatalf("claim of %s is %v", id, c.Status)
@@ -94,6 +94,6 @@ func (r *rig) is(what string, err, want error) {
 }
 
 func (r *rig) letter(b begun) *nats.Msg {
-	k := bus.EventKeyOf(b.event)
-	return &nats.Msg{Subject: r.bus.Names().DeadLetterSubject(consumer, bus.ReasonPermanent, k), Header: nats.Header{nats.MsgIdHdr: {string(k)}}}
+	k := event.EventKeyOf(b.event)
+	return &nats.Msg{Subject: r.bus.Names().DeadLetterSubject(consumer, event.ReasonPermanent, k), Header: nats.Header{nats.MsgIdHdr: {string(k)}}}
 }

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -92,9 +92,9 @@ func twoWorkers(r *rig) {
 // On SQLite its transaction holds all others off, so that it is never too late.
 func overtaken(r *rig) {
 	stalled, taker := r.start(dedup.SQLConfig{Claims: true}), r.start(dedup.SQLConfig{Claims: true})
-	e, err := r.outbox.Seal(bus.Draft{Type: "order.placed.v1", Key: "k", ID: "1", ContentType: bus.ContentTypeJSON, Data: []byte("{}")})
+	e, err := r.outbox.Seal(event.Draft{Type: "order.placed.v1", Key: "k", ID: "1", ContentType: event.ContentTypeJSON, Data: []byte("{}")})
 	r.ok(err)
-	request := dedup.Request{Consumer: consumer, Key: bus.EventKeyOf(e), Lease: time.Second, Redelivered: true}
+	request := dedup.Request{Consumer: consumer, Key: event.EventKeyOf(e), Lease: time.Second, Redelivered: true}
 	c, err := stalled.ledger.Claim(r.Context(), request)
 	r.ok(err)
 	stale := begun{stalled, e, c}

@@ -11,8 +11,10 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dedup/deduptest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/sqltap"
 	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/topology"
 )
 
 // Factory makes databases. All fields are required.
@@ -100,8 +102,8 @@ type rig struct {
 // newRig has empty tables, and a bus on the server.
 func newRig(t *testing.T, f Factory, server *bustest.TestServer) *rig {
 	t.Helper()
-	b := bustest.Connect(t, bus.Config{InProcess: server, Names: bus.Names{Prefix: bustest.Prefix()}})
-	r := &rig{T: t, Factory: f, target: f.Create(t), bus: bustest.Provision(t, b, bus.TopologyConfig{})}
+	b := bustest.Connect(t, bus.Config{InProcess: server, Names: event.Names{Prefix: bustest.Prefix()}})
+	r := &rig{T: t, Factory: f, target: f.Create(t), bus: bustest.Provision(t, b, topology.Config{})}
 	r.process = r.start(dedup.SQLConfig{})
 	r.ok(r.outbox.Migrate(t.Context()))
 	return r

@@ -10,6 +10,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -40,7 +41,7 @@ func oneTransaction(r *rig) {
 // rolledBack ends claims in every other way than by Complete.
 func rolledBack(r *rig) {
 	end := map[string]func(begun) error{
-		"release":        func(b begun) error { return b.ledger.Release(r.Context(), b.claim, &bus.Attempt{Error: "x"}, nil) },
+		"release":        func(b begun) error { return b.ledger.Release(r.Context(), b.claim, &event.Attempt{Error: "x"}, nil) },
 		"unspent":        func(b begun) error { return b.ledger.Release(r.Context(), b.claim, nil, nil) },
 		"release, later": func(b begun) error { return b.ledger.Release(r.Context(), b.claim, nil, r.out("later")) },
 		"park": func(b begun) error {
