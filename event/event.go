@@ -41,7 +41,7 @@ type Definition[T any] struct {
 
 // Define returns the definition of an event type, as in
 //
-//	var Placed = bus.Define[PlacedData]("order.placed.v1")
+//	var Placed = event.Define[PlacedData]("order.placed.v1")
 //
 // It never panics: an illegal type is reported, as [ErrInvalidType], when the
 // definition is registered with a consumer or one of its drafts is sealed.
@@ -76,13 +76,13 @@ func (d Definition[T]) Decode(e Event) (T, error) {
 
 // Draft is an event without identity: what a handler returns. Whoever seals it
 // gives it id, source and time: the consumer derives the id from the event
-// that caused it, [bus.Bus.Seal] takes [Draft.ID] or makes a random one.
+// that caused it, Bus.Seal of package bus takes [Draft.ID] or makes a random one.
 type Draft struct {
 	// Type is the event type. Required.
 	Type Type
 	// Key is what the event is about, the partitionkey. Required.
 	Key Key
-	// ID is the event id for [bus.Bus.Seal]. A consumer ignores it: the ids of
+	// ID is the event id for Bus.Seal. A consumer ignores it: the ids of
 	// what a handler returns are derived. Defaults to a random UUIDv7.
 	ID string
 	// Subject is the CloudEvents subject attribute. Defaults to none.

@@ -88,7 +88,7 @@ func (c Consumer) Validate() error {
 	return nil
 }
 
-// KeyOf returns the event key for an event's source and id: base32 of the
+// NewEventKey returns the event key for an event's source and id: base32 of the
 // first 20 bytes of SHA-256(source, 0x00, id). Neither can contain a NUL, so no
 // two pairs are hashed from the same bytes.
 func NewEventKey(source, id string) EventKey {
@@ -98,7 +98,7 @@ func NewEventKey(source, id string) EventKey {
 	return hashKey(append(b, id...))
 }
 
-// KeyOfMessage returns the event key of a message that cannot be decoded: it
+// EventKeyAt returns the event key of a message that cannot be decoded: it
 // is made from the stream that holds the message, its sequence there and when
 // it was stored by the server's clock, so every redelivery has the same one.
 // The time tells it from the message that had the sequence in a stream of the

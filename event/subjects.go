@@ -8,7 +8,7 @@ func SubjectCovers(a, b string) bool {
 	return matchTokens(a, b, func(x, y string) bool { return x == y || x == "*" && y != ">" }, false)
 }
 
-// subjectsCollide reports whether some subject matches both a and b.
+// SubjectsCollide reports whether some subject matches both a and b.
 func SubjectsCollide(a, b string) bool {
 	return matchTokens(a, b, func(x, y string) bool { return x == y || x == "*" || y == "*" }, true)
 }

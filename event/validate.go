@@ -60,7 +60,7 @@ func attributeIndex(name string) int {
 	}
 }
 
-// ValidateEvent reports, in one error matching [ErrInvalidEvent] that names
+// Validate reports, in one error matching [ErrInvalidEvent] that names
 // each attribute at fault, every reason why e cannot be published: not
 // CloudEvents 1.0, a required attribute missing, a value that is not of its
 // attribute's type, an illegal extension name, an error kept by one of the
