@@ -12,7 +12,7 @@ import (
 	"github.com/farandole/farandole/internal/follow"
 	"github.com/farandole/farandole/internal/hop"
 	"github.com/farandole/farandole/outbox"
-	"github.com/farandole/farandole/outbox/postgres"
+	"github.com/farandole/farandole/outbox/postgres/cdc"
 )
 
 // outboxLatency is from the return of a commit to the time at which the stream
@@ -40,7 +40,7 @@ func wakers(e engine) []waker {
 	return []waker{
 		thisProcess,
 		{nameCDC, func(s *shop, cfg *outbox.RelayConfig) (err error) {
-			cfg.Feed, err = postgres.NewFeed(s.target, s.box, postgres.FeedConfig{})
+			cfg.Feed, err = cdc.New(s.target, s.box, cdc.Config{})
 			return err
 		}},
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
+	"github.com/farandole/farandole/outbox/postgres/cdc"
 	"github.com/farandole/farandole/outbox/sqlite"
 )
 
@@ -71,7 +72,7 @@ func (d *Database) Feed(o *outbox.Outbox, slot string, metrics prometheus.Regist
 	if d.Dialect != outbox.Postgres {
 		return nil, ErrNoFeed
 	}
-	return postgres.NewFeed(d.target, o, postgres.FeedConfig{Slot: slot, Metrics: metrics, Logger: log})
+	return cdc.New(d.target, o, cdc.Config{Slot: slot, Metrics: metrics, Logger: log})
 }
 
 // Close closes the connections; transactions that are open end with an error.

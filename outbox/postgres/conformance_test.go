@@ -198,6 +198,11 @@ type system struct {
 
 func start(t *testing.T, target string) *system {
 	t.Helper()
+	return startOn(t, target, bustest.NewBus(t), outbox.RelayConfig{Lease: 2 * time.Second})
+}
+
+func startOn(t *testing.T, target string, b *bus.Bus, cfg outbox.RelayConfig) *system {
+	t.Helper()
 	db, err := postgres.Open(target)
 	if err != nil {
 		t.Fatal(err)
@@ -207,14 +212,14 @@ func start(t *testing.T, target string) *system {
 			t.Error(err)
 		}
 	})
-	s := &system{bus: bustest.NewBus(t)}
+	s := &system{bus: b}
 	if s.outbox, err = outbox.New(db, outbox.Config{Dialect: outbox.Postgres, Names: s.bus.Names(), Source: "/test"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.outbox.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.relay, err = outbox.NewRelay(s.outbox, s.bus, outbox.RelayConfig{Lease: 2 * time.Second})
+	s.relay, err = outbox.NewRelay(s.outbox, s.bus, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

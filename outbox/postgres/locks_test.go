@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +18,7 @@ import (
 func TestRelayDoesNotWaitForLocksForever(t *testing.T) {
 	t.Parallel()
 	b := bustest.Connect(t, bus.Config{InProcess: bustest.Server(t), Names: event.Names{Prefix: bustest.Prefix()}, PublishTimeout: time.Second})
-	r := newRig(t, pgtest.Database(t), bustest.Provision(t, b, topology.Config{}))
+	bustest.Provision(t, b, topology.Config{})
 	stream, err := b.JetStream().Stream(t.Context(), b.Names().EventsStream())
 	must(t, err)
 	answering := func(yes bool) {
@@ -29,26 +28,26 @@ func TestRelayDoesNotWaitForLocksForever(t *testing.T) {
 		must(t, err)
 	}
 	answering(false) // so that the relay holds the row for a while
-	r.insert("", r.event("a", "1"))
-	relay, err := outbox.NewRelay(r.outbox, b, outbox.RelayConfig{})
-	must(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- relay.Run(ctx) }()
-	defer func() { stop(); must(t, <-done) }()
-
-	r.statuses("PROCESSING 1")
-	locking, err := r.outbox.DB().BeginTx(t.Context(), nil)
+	s := startOn(t, pgtest.Database(t), b, outbox.RelayConfig{})
+	s.add(t, 1, "a")
+	bustest.Eventually(t, soon, func() bool {
+		stats, err := s.outbox.Stats(t.Context())
+		return err == nil && stats.Processing == 1
+	})
+	locking, err := s.outbox.DB().BeginTx(t.Context(), nil)
 	must(t, err)
 	defer locking.Rollback() //nolint:errcheck // after a commit it does nothing
-	_, err = locking.ExecContext(t.Context(), "SELECT FROM "+table(r.outbox)+" FOR UPDATE")
+	_, err = locking.ExecContext(t.Context(), "SELECT FROM outbox FOR UPDATE")
 	must(t, err)
 	answering(true)
-	bustest.Eventually(t, within, func() bool {
-		err := relay.Health()
+	bustest.Eventually(t, soon, func() bool {
+		err := s.relay.Health()
 		return err != nil && strings.Contains(err.Error(), "lock timeout")
 	})
 	must(t, locking.Commit())
-	r.statuses("PUBLISHED 1")
-	bustest.Eventually(t, within, relay.Health)
+	bustest.Eventually(t, soon, func() bool {
+		stats, err := s.outbox.Stats(t.Context())
+		return err == nil && stats == outbox.Stats{}
+	})
+	bustest.Eventually(t, soon, s.relay.Health)
 }

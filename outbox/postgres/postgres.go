@@ -5,16 +5,13 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/outbox/postgres/internal/target"
 )
 
 // The limits of a pool that [Open] returns.
@@ -28,8 +25,6 @@ const (
 	maxIdleTime = 5 * time.Minute
 	// maxLifetime lets connections move to another server behind one name.
 	maxLifetime = time.Hour
-	// connectTimeout is for targets without connect_timeout.
-	connectTimeout = 10 * time.Second
 )
 
 // Open returns a pool of connections to a database named by a URL or a keyword
@@ -39,13 +34,13 @@ const (
 // The pool has at most 24 connections, keeps them for five minutes of idleness
 // and none for longer than an hour; the methods of [sql.DB] change that. Three
 // processes so fit into the 100 that a server takes by default. Handlers share
-// them: [outbox.Inbox] says how. Unless target says otherwise, application_name
+// them: [outbox.Inbox] says how. Unless url says otherwise, application_name
 // is "farandole" and a connection must be there within 10 s.
 //
 // The error matches [outbox.ErrConfig]; neither it nor those of connecting show
 // a password.
-func Open(target string) (*sql.DB, error) {
-	cfg, err := parse(target)
+func Open(url string) (*sql.DB, error) {
+	cfg, err := target.Parse(url)
 	if err != nil {
 		return nil, err
 	}
@@ -55,33 +50,6 @@ func Open(target string) (*sql.DB, error) {
 	db.SetConnMaxIdleTime(maxIdleTime)
 	db.SetConnMaxLifetime(maxLifetime)
 	return db, nil
-}
-
-func parse(target string) (*pgx.ConnConfig, error) {
-	cfg, err := pgx.ParseConfig(target)
-	if err != nil {
-		return nil, fmt.Errorf("%w: postgres: target: %s", outbox.ErrConfig, fault(err))
-	}
-	if cfg.RuntimeParams["application_name"] == "" {
-		cfg.RuntimeParams["application_name"] = "farandole"
-	}
-	if cfg.ConnectTimeout == 0 {
-		cfg.ConnectTimeout = connectTimeout
-	}
-	return cfg, nil
-}
-
-// fault is what is wrong with a target, without any piece of it: what is taken
-// for a port can be half a password with a slash in it.
-func fault(err error) string {
-	var parse *pgconn.ParseConfigError
-	if !errors.As(err, &parse) {
-		return "cannot be parsed"
-	}
-	unnamed := *parse
-	unnamed.ConnString = ""
-	text, _, _ := strings.Cut(unnamed.Error(), " (") // the cause, which quotes
-	return strings.ReplaceAll(text, " ``", "")
 }
 
 // Tx lets [outbox.Outbox.Add] write into a transaction of pgx's own interface.

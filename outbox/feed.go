@@ -10,7 +10,7 @@ import (
 var ErrFeedTaken = errors.New("outbox: another relay reads the feed")
 
 // Feed tells a relay which rows were committed, from the database's own log
-// (postgres.NewFeed). It remembers how far they were dealt with.
+// (package postgres/cdc). It remembers how far they were dealt with.
 type Feed interface {
 	// Tail reads until ctx ends, which is no error, or until it cannot go on;
 	// the relay calls it again. Errors match [ErrFeedTaken] while another relay reads.

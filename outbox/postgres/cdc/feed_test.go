@@ -1,4 +1,4 @@
-package postgres_test
+package cdc_test
 
 import (
 	"context"
@@ -15,14 +15,14 @@ import (
 	"github.com/farandole/farandole/internal/pg"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
-	"github.com/farandole/farandole/outbox/postgres"
+	"github.com/farandole/farandole/outbox/postgres/cdc"
 )
 
 func TestFeedTellsOfCommitsInTheirOrder(t *testing.T) {
 	t.Parallel()
 	target := pgtest.Database(t)
 	o := open(t, target)
-	r := read(t, newFeed(t, target, o, postgres.FeedConfig{})).ready(t)
+	r := read(t, newFeed(t, target, o, cdc.Config{})).ready(t)
 	early, late, never := begin(t, o), begin(t, o), begin(t, o)
 	row(t, early, o, 1)
 	row(t, late, o, 2)
@@ -57,7 +57,7 @@ func TestFeedResumes(t *testing.T) {
 	t.Parallel()
 	target := pgtest.Database(t)
 	o := open(t, target)
-	f := newFeed(t, target, o, postgres.FeedConfig{})
+	f := newFeed(t, target, o, cdc.Config{})
 	first := read(t, f).ready(t)
 	row(t, o.DB(), o, 1)
 	first.expect(t, 1)
@@ -92,7 +92,7 @@ func TestFeedResumes(t *testing.T) {
 }
 
 // readAgain reads as soon as Postgres has noticed that the last reader is gone.
-func readAgain(t testing.TB, f *postgres.Feed) (r *reader) {
+func readAgain(t testing.TB, f *cdc.Feed) (r *reader) {
 	t.Helper()
 	bustest.Eventually(t, within, func() error {
 		r = read(t, f)
@@ -110,7 +110,7 @@ func TestFeedHasOneReader(t *testing.T) {
 	t.Parallel()
 	target := pgtest.Database(t)
 	o := open(t, target)
-	f, other := newFeed(t, target, o, postgres.FeedConfig{}), newFeed(t, target, o, postgres.FeedConfig{})
+	f, other := newFeed(t, target, o, cdc.Config{}), newFeed(t, target, o, cdc.Config{})
 	r := read(t, f).ready(t)
 	if err := read(t, other).wait(); !errors.Is(err, outbox.ErrFeedTaken) {
 		t.Errorf("Tail of another = %v, want ErrFeedTaken", err)
@@ -135,7 +135,7 @@ func TestFeedReadsALargeTransaction(t *testing.T) {
 	const rows = 100_000
 	target := pgtest.Database(t)
 	o := open(t, target)
-	r := read(t, newFeed(t, target, o, postgres.FeedConfig{})).ready(t)
+	r := read(t, newFeed(t, target, o, cdc.Config{})).ready(t)
 	execute(t, o.DB(), `INSERT INTO `+table(o)+` (message_id, subject, key, data)
 		SELECT n, 'events.a.b.v1.' || n, n, convert_to(repeat('x', 200), 'UTF8') FROM generate_series(1, $1::int) n`, rows)
 	bustest.Eventually(t, within, func() error {
@@ -157,7 +157,7 @@ func TestFeedTellsOfWhatCanBeSeen(t *testing.T) {
 	s := pgtest.Start(t, pg.Config{Settings: map[string]string{"synchronous_standby_names": "nobody", "synchronous_commit": "local"}})
 	target := s.Database(t)
 	o := open(t, target)
-	r := read(t, newFeed(t, target, o, postgres.FeedConfig{})).ready(t)
+	r := read(t, newFeed(t, target, o, cdc.Config{})).ready(t)
 	arrive := sync.OnceFunc(func() { // the standby, or who waits for it waits for ever
 		for _, do := range []string{`ALTER SYSTEM SET synchronous_standby_names = ''`, `SELECT pg_reload_conf()`} {
 			if _, err := o.DB().ExecContext(context.WithoutCancel(t.Context()), do); err != nil {
@@ -196,7 +196,7 @@ func TestFeedLagIsVisible(t *testing.T) {
 	target := s.Database(t)
 	o := open(t, target)
 	metrics := prometheus.NewRegistry()
-	f := newFeed(t, target, o, postgres.FeedConfig{Metrics: metrics, MaxLag: 100_000})
+	f := newFeed(t, target, o, cdc.Config{Metrics: metrics, MaxLag: 100_000})
 	stuck := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -249,7 +249,7 @@ func TestFeedOfAQuietOutboxMovesOn(t *testing.T) {
 	s := pgtest.Start(t, pg.Config{})
 	target := s.Database(t)
 	o, busy := open(t, target), open(t, s.Database(t))
-	read(t, newFeed(t, target, o, postgres.FeedConfig{})).ready(t)
+	read(t, newFeed(t, target, o, cdc.Config{})).ready(t)
 	execute(t, busy.DB(), `INSERT INTO `+table(busy)+` (message_id, subject, key) SELECT n, 's', 'k' FROM generate_series(1, 1000) n`)
 	confirmed(t, o)
 }

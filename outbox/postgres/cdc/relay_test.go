@@ -1,4 +1,4 @@
-package postgres_test
+package cdc_test
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 	"github.com/farandole/farandole/internal/pg"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
-	"github.com/farandole/farandole/outbox/postgres"
+	"github.com/farandole/farandole/outbox/postgres/cdc"
 	"github.com/farandole/farandole/topology"
 )
 
@@ -343,7 +343,7 @@ func TestFeedRelayFallsBackToPolling(t *testing.T) {
 	r.add("a", "0")
 	r.add("a", "1")
 	r.expect("0", "1")
-	bustest.Eventually(t, within, func() bool { return errors.Is(relay.Health(), postgres.ErrSetup) })
+	bustest.Eventually(t, within, func() bool { return errors.Is(relay.Health(), cdc.ErrSetup) })
 }
 
 func TestFeedRelayLosesItsSlot(t *testing.T) {

@@ -1,4 +1,4 @@
-package postgres_test
+package cdc_test
 
 import (
 	"errors"
@@ -9,11 +9,11 @@ import (
 	"github.com/farandole/farandole/internal/pg"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
-	"github.com/farandole/farandole/outbox/postgres"
+	"github.com/farandole/farandole/outbox/postgres/cdc"
 )
 
 // refused runs Tail, which must fail, and checks that health says the same.
-func refused(t *testing.T, f *postgres.Feed, want error, text string) {
+func refused(t *testing.T, f *cdc.Feed, want error, text string) {
 	t.Helper()
 	err := read(t, f).wait()
 	if !errors.Is(err, want) || !strings.Contains(err.Error(), text) {
@@ -38,19 +38,19 @@ func TestFeedConfigIsChecked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		target string
 		o      *outbox.Outbox
-		cfg    postgres.FeedConfig
+		cfg    cdc.Config
 		text   string
 	}{
-		"slot":    {target, o, postgres.FeedConfig{Slot: "My-Slot"}, "Slot"},
-		"lag":     {target, o, postgres.FeedConfig{MaxLag: -1}, "MaxLag"},
-		"dialect": {target, lite, postgres.FeedConfig{}, "Postgres"},
-		"target":  {"postgres://u:secret@localhost/x?sslmode=sometimes", o, postgres.FeedConfig{}, "target"},
+		"slot":    {target, o, cdc.Config{Slot: "My-Slot"}, "Slot"},
+		"lag":     {target, o, cdc.Config{MaxLag: -1}, "MaxLag"},
+		"dialect": {target, lite, cdc.Config{}, "Postgres"},
+		"target":  {"postgres://u:secret@localhost/x?sslmode=sometimes", o, cdc.Config{}, "target"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := postgres.NewFeed(tt.target, tt.o, tt.cfg)
+			_, err := cdc.New(tt.target, tt.o, tt.cfg)
 			if !errors.Is(err, outbox.ErrConfig) || !strings.Contains(err.Error(), tt.text) {
-				t.Errorf("NewFeed = %v, want ErrConfig about %s", err, tt.text)
+				t.Errorf("New = %v, want ErrConfig about %s", err, tt.text)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret") {
 				t.Errorf("the error shows the password: %v", err)
@@ -63,7 +63,7 @@ func TestFeedSaysWhatTheServerLacks(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Start(t, pg.Config{Settings: map[string]string{"wal_level": "replica"}})
 	target := s.Database(t)
-	refused(t, newFeed(t, target, open(t, target), postgres.FeedConfig{}), postgres.ErrSetup, "wal_level")
+	refused(t, newFeed(t, target, open(t, target), cdc.Config{}), cdc.ErrSetup, "wal_level")
 }
 
 func TestFeedSaysThatNoSlotIsFree(t *testing.T) {
@@ -72,7 +72,7 @@ func TestFeedSaysThatNoSlotIsFree(t *testing.T) {
 	target := s.Database(t)
 	o := open(t, target)
 	execute(t, o.DB(), `SELECT pg_create_logical_replication_slot('somebodys', 'pgoutput')`)
-	refused(t, newFeed(t, target, o, postgres.FeedConfig{}), postgres.ErrSetup, "max_replication_slots")
+	refused(t, newFeed(t, target, o, cdc.Config{}), cdc.ErrSetup, "max_replication_slots")
 }
 
 func TestFeedSaysWhatTheRoleLacks(t *testing.T) {
@@ -86,9 +86,9 @@ func TestFeedSaysWhatTheRoleLacks(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	refused(t, newFeed(t, strings.Replace(target, "farandole@", role+"@", 1), o, postgres.FeedConfig{}), postgres.ErrSetup, "replication")
+	refused(t, newFeed(t, strings.Replace(target, "farandole@", role+"@", 1), o, cdc.Config{}), cdc.ErrSetup, "replication")
 	execute(t, o.DB(), `ALTER ROLE `+role+` REPLICATION`)
-	r := read(t, newFeed(t, strings.Replace(target, "farandole@", role+"@", 1), o, postgres.FeedConfig{})).ready(t)
+	r := read(t, newFeed(t, strings.Replace(target, "farandole@", role+"@", 1), o, cdc.Config{})).ready(t)
 	row(t, o.DB(), o, 1)
 	r.expect(t, 1)
 	if err := r.end(); err != nil {
@@ -100,24 +100,24 @@ func TestFeedLeavesTheSlotsOfOthersAlone(t *testing.T) {
 	t.Parallel()
 	target, other := pgtest.Database(t), pgtest.Database(t)
 	o, slot := open(t, target), bustest.Prefix()
-	f := newFeed(t, other, open(t, other), postgres.FeedConfig{Slot: slot})
+	f := newFeed(t, other, open(t, other), cdc.Config{Slot: slot})
 	execute(t, o.DB(), `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, slot)
-	refused(t, f, postgres.ErrSetup, "another database")
+	refused(t, f, cdc.ErrSetup, "another database")
 
 	foreign := bustest.Prefix()
 	execute(t, o.DB(), `SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, foreign)
-	refused(t, newFeed(t, target, o, postgres.FeedConfig{Slot: foreign}), postgres.ErrSetup, "test_decoding")
+	refused(t, newFeed(t, target, o, cdc.Config{Slot: foreign}), cdc.ErrSetup, "test_decoding")
 
 	o = open(t, target)
 	execute(t, o.DB(), `CREATE PUBLICATION `+table(o)+` FOR TABLE `+o.Config().Prefix+`inbox`)
-	refused(t, newFeed(t, target, o, postgres.FeedConfig{}), postgres.ErrSetup, "publication")
+	refused(t, newFeed(t, target, o, cdc.Config{}), cdc.ErrSetup, "publication")
 }
 
 func TestFeedIsDropped(t *testing.T) {
 	t.Parallel()
 	target := pgtest.Database(t)
 	o := open(t, target)
-	f := newFeed(t, target, o, postgres.FeedConfig{})
+	f := newFeed(t, target, o, cdc.Config{})
 	if err := read(t, f).ready(t).end(); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestFeedMakesALostSlotAnew(t *testing.T) {
 	s := pgtest.Start(t, pg.Config{Settings: map[string]string{"max_slot_wal_keep_size": "1MB", "max_wal_size": "32MB"}})
 	target := s.Database(t)
 	o := open(t, target)
-	f := newFeed(t, target, o, postgres.FeedConfig{})
+	f := newFeed(t, target, o, cdc.Config{})
 	if err := read(t, f).ready(t).end(); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestFeedMakesADroppedPublicationAnew(t *testing.T) {
 	t.Parallel()
 	target := pgtest.Database(t)
 	o := open(t, target)
-	f := newFeed(t, target, o, postgres.FeedConfig{})
+	f := newFeed(t, target, o, cdc.Config{})
 	r := read(t, f).ready(t)
 	execute(t, o.DB(), `DROP PUBLICATION `+table(o))
 	row(t, o.DB(), o, 1)
@@ -195,7 +195,7 @@ func TestFeedEndsWhileItWaitsForItsSlot(t *testing.T) {
 	o := open(t, target)
 	tx := begin(t, o)
 	row(t, tx, o, 1)
-	r := read(t, newFeed(t, target, o, postgres.FeedConfig{}))
+	r := read(t, newFeed(t, target, o, cdc.Config{}))
 	bustest.Eventually(t, within, func() bool {
 		return scan(t, o, `SELECT active::text FROM pg_replication_slots WHERE slot_name = $1`, table(o)) == "true"
 	})

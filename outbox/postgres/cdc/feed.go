@@ -1,4 +1,4 @@
-package postgres
+package cdc
 
 import (
 	"context"
@@ -16,15 +16,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/outbox/postgres/internal/target"
 )
 
-// ErrSetup is returned when the server or the role is not set up for a feed:
-// wal_level is not logical, no replication slot is free, the role lacks a
-// right, the slot belongs to another database. The text says what to change.
-var ErrSetup = errors.New("postgres: not set up for change data capture")
-
-// FeedConfig are the choices of [NewFeed].
-type FeedConfig struct {
+// Config are the choices of [New].
+type Config struct {
 	// Slot is the name of the replication slot, [a-z0-9_]{1,63}; slots of all
 	// databases of a server share one space of names. Defaults to the table's name.
 	Slot string
@@ -39,7 +35,7 @@ type FeedConfig struct {
 
 var slotPattern = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 
-func (c FeedConfig) withDefaults(table string) FeedConfig {
+func (c Config) withDefaults(table string) Config {
 	if c.Slot == "" {
 		c.Slot = table
 	}
@@ -49,7 +45,7 @@ func (c FeedConfig) withDefaults(table string) FeedConfig {
 	return c
 }
 
-func (c FeedConfig) validate() error {
+func (c Config) validate() error {
 	var errs []error
 	if !slotPattern.MatchString(c.Slot) {
 		errs = append(errs, fmt.Errorf("%w: Slot %q: want [a-z0-9_]{1,63}", outbox.ErrConfig, c.Slot))
@@ -74,7 +70,7 @@ type Feed struct {
 	o     *outbox.Outbox
 	conn  *pgx.ConnConfig
 	table string // also the publication's name
-	cfg   FeedConfig
+	cfg   Config
 
 	mu    sync.Mutex
 	fault error // why nobody reads the slot; nil while this process or another one does
@@ -83,17 +79,17 @@ type Feed struct {
 
 var _ outbox.Feed = (*Feed)(nil)
 
-// NewFeed does no I/O. target names the database of o, as for [Open], for a role
+// New does no I/O. url names the database of o, as for postgres.Open, for a role
 // that has the right REPLICATION; no pooler may be in between. Publication and slot
 // are made by the first [Feed.Tail]; the publication by o's own role, which owns
 // the table. The error matches [outbox.ErrConfig].
-func NewFeed(target string, o *outbox.Outbox, cfg FeedConfig) (*Feed, error) {
+func New(url string, o *outbox.Outbox, cfg Config) (*Feed, error) {
 	table := o.Config().Prefix + "outbox"
 	cfg = cfg.withDefaults(table)
 	if o.Config().Dialect != outbox.Postgres {
 		return nil, fmt.Errorf("%w: a feed needs an outbox in Postgres", outbox.ErrConfig)
 	}
-	conn, err := parse(target)
+	conn, err := target.Parse(url)
 	if err = errors.Join(err, cfg.validate()); err != nil {
 		return nil, err
 	}
@@ -119,7 +115,7 @@ func (f *Feed) Tail(ctx context.Context, attached func(context.Context) error, p
 	default:
 		f.report(err)
 	}
-	return fmt.Errorf("postgres: feed %s: %w", f.cfg.Slot, err)
+	return fmt.Errorf("cdc: slot %s: %w", f.cfg.Slot, err)
 }
 
 func (f *Feed) tail(ctx context.Context, attached func(context.Context) error, publish func(context.Context, []int64) error) (err error) {
@@ -175,7 +171,7 @@ func (f *Feed) Drop(ctx context.Context) error {
 		err = explain(err)
 	}
 	if err != nil {
-		return fmt.Errorf("postgres: drop feed %s: %w", f.cfg.Slot, err)
+		return fmt.Errorf("cdc: drop slot %s: %w", f.cfg.Slot, err)
 	}
 	return nil
 }
@@ -203,7 +199,7 @@ func (f *Feed) Health() error {
 		return f.fault
 	}
 	if f.slot.lag > f.cfg.MaxLag {
-		return fmt.Errorf("postgres: replication slot %s is %d bytes behind; the server keeps %d bytes of its log for it",
+		return fmt.Errorf("cdc: replication slot %s is %d bytes behind; the server keeps %d bytes of its log for it",
 			f.cfg.Slot, f.slot.lag, f.slot.retained)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package postgres
+package cdc
 
 import (
 	"context"
@@ -75,10 +75,10 @@ func (f *Feed) ensureSlot(ctx context.Context, conn *pgconn.PgConn) error {
 	switch {
 	case s.name == "":
 	case !s.here:
-		return fmt.Errorf("%w: replication slot %s belongs to another database of this server: choose another name (FeedConfig.Slot)",
+		return fmt.Errorf("%w: replication slot %s belongs to another database of this server: choose another name (Config.Slot)",
 			ErrSetup, f.cfg.Slot)
 	case s.plugin != plugin:
-		return fmt.Errorf("%w: replication slot %s has the plugin %q, not %s: choose another name (FeedConfig.Slot)",
+		return fmt.Errorf("%w: replication slot %s has the plugin %q, not %s: choose another name (Config.Slot)",
 			ErrSetup, f.cfg.Slot, s.plugin, plugin)
 	case s.status == lost:
 		f.cfg.Logger.Warn().Str("slot", f.cfg.Slot).

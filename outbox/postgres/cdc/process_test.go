@@ -1,6 +1,6 @@
 //go:build unix
 
-package postgres_test
+package cdc_test
 
 import (
 	"context"
@@ -21,6 +21,7 @@ import (
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
+	"github.com/farandole/farandole/outbox/postgres/cdc"
 )
 
 // feedRelay is the environment variable that makes of a test's process a relay.
@@ -68,7 +69,7 @@ func (o order) run(ctx context.Context) error {
 		return err
 	}
 	log := zerolog.New(os.Stderr)
-	feed, err := postgres.NewFeed(target, box, postgres.FeedConfig{Logger: log})
+	feed, err := cdc.New(target, box, cdc.Config{Logger: log})
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package postgres
+package cdc
 
 import (
 	"errors"
@@ -8,6 +8,11 @@ import (
 
 	"github.com/farandole/farandole/outbox"
 )
+
+// ErrSetup is returned when the server or the role is not set up for a feed:
+// wal_level is not logical, no replication slot is free, the role lacks a
+// right, the slot belongs to another database. The text says what to change.
+var ErrSetup = errors.New("cdc: the server is not set up for change data capture")
 
 // Postgres's error codes.
 const (

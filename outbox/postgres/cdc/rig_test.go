@@ -1,4 +1,4 @@
-package postgres_test
+package cdc_test
 
 import (
 	"cmp"
@@ -22,10 +22,20 @@ import (
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
+	"github.com/farandole/farandole/outbox/postgres/cdc"
 )
 
 // within is for what must happen.
 const within = time.Minute
+
+func TestMain(m *testing.M) { bustest.Main(m) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // open returns the outbox of a fresh database, with a prefix of its own: slots
 // of all databases of a server share one space of names.
@@ -55,9 +65,9 @@ func openPrefix(t testing.TB, target, prefix string) *outbox.Outbox {
 	return o
 }
 
-func newFeed(t testing.TB, target string, o *outbox.Outbox, cfg postgres.FeedConfig) *postgres.Feed {
+func newFeed(t testing.TB, target string, o *outbox.Outbox, cfg cdc.Config) *cdc.Feed {
 	t.Helper()
-	f, err := postgres.NewFeed(target, o, cfg)
+	f, err := cdc.New(target, o, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +86,7 @@ type reader struct {
 	refuse error
 }
 
-func read(t testing.TB, f *postgres.Feed) *reader {
+func read(t testing.TB, f *cdc.Feed) *reader {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &reader{attached: make(chan struct{}), ended: make(chan error, 1), cancel: cancel}
@@ -282,7 +292,7 @@ func (r *rig) relay(cfg outbox.RelayConfig) (relay *outbox.Relay, stop func()) {
 	r.Helper()
 	o := r.open(r.outbox.Config().Prefix)
 	cfg.Logger = zerolog.New(&r.log)
-	cfg.Feed = newFeed(r, r.target, o, postgres.FeedConfig{})
+	cfg.Feed = newFeed(r, r.target, o, cdc.Config{})
 	relay, err := outbox.NewRelay(o, r.bus, cfg)
 	if err != nil {
 		r.Fatal(err)
