@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 
-	lib "modernc.org/sqlite/lib"
+	"modernc.org/sqlite"
 )
 
-// driverConn is what the driver's connections can do for database/sql.
+// driverConn is what this package needs of the driver's connections.
 type driverConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -19,32 +19,60 @@ type driverConn interface {
 	driver.Pinger
 	driver.SessionResetter
 	driver.Validator
+	sqlite.HookRegisterer
 	IsReadOnly(schema string) (bool, error)
 }
 
-// connection has its writers queue. database/sql lets one goroutine use it at a time.
+// connection is a driver's connection that queues before it writes, and waits for
+// the disk after it has committed. database/sql lets one goroutine use it at a time.
 type connection struct {
 	driverConn
-	writers *writers
-	// inTx says that a transaction is open; it has the turn, or only reads.
-	inTx bool
-	// doubtful says that SQLite may have ended the transaction before its owner did.
-	doubtful bool
+	writers  *writers
 	prepared prepared
-	// bySQL says that one may be open that was begun as a statement. Nobody
-	// could tell when it ends, so it does not queue.
+	// inTx says that a transaction of BeginTx is open. It has the turn, or only reads.
+	inTx bool
+	// bySQL says that a transaction may be open that a statement has begun. Nobody
+	// can tell when it ends, so its statements do not queue.
 	bySQL bool
+
+	// SQLite's hooks set these while a statement runs.
+	committed bool // something was committed, and nobody has waited for the disk since
+	ended     bool // the open transaction is over before its owner has ended it
 }
 
-var _ driverConn = (*connection)(nil)
+var _ driver.Conn = (*connection)(nil)
+
+func newConnection(made driver.Conn, w *writers) (*connection, error) {
+	conn, ok := made.(driverConn)
+	if !ok {
+		return nil, errors.Join(lacking(made), made.Close())
+	}
+	c := &connection{driverConn: conn, writers: w, prepared: prepared{}}
+	conn.RegisterCommitHook(func() int32 {
+		c.committed, c.ended = true, c.inTx
+		return 0 // go on
+	})
+	conn.RegisterRollbackHook(func() { c.ended = c.inTx })
+	return c, nil
+}
+
+// lacking says that the driver is not the one this package was written for.
+func lacking(v any) error { return fmt.Errorf("sqlite: the driver's %T lacks a method", v) }
 
 // Unwrap returns the driver's connection, for what only that can do.
 func (c *connection) Unwrap() driver.Conn { return c.driverConn }
 
-// Close closes the statements, too: with one that is open SQLite keeps the file.
+// Close closes the prepared statements, too: with an open one SQLite keeps the file.
 func (c *connection) Close() error { return errors.Join(c.prepared.close(), c.driverConn.Close()) }
 
-// BeginTx waits for its turn and keeps it until the transaction ends.
+// ResetSession is called when somebody else takes the connection from the pool.
+func (c *connection) ResetSession(ctx context.Context) error {
+	c.bySQL = false
+	return c.driverConn.ResetSession(ctx)
+}
+
+// BeginTx waits for its turn, which ends with the transaction. Transactions that
+// only read need none.
 func (c *connection) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	var t turn
 	if !opts.ReadOnly {
@@ -53,239 +81,157 @@ func (c *connection) BeginTx(ctx context.Context, opts driver.TxOptions) (driver
 			return nil, err
 		}
 	}
-	var begun driver.Tx
-	err := patiently(ctx, func() (err error) {
-		begun, err = c.driverConn.BeginTx(ctx, opts)
-		return err
-	})
+	begun, err := c.driverConn.BeginTx(ctx, opts)
 	if err != nil {
 		t.end()
 		return nil, err
 	}
 	t.locked()
-	c.inTx = true
+	c.inTx, c.ended = true, false
 	return &transaction{begun, c, t}, nil
 }
 
-// transaction ends its turn when it ends, well or not: after an error the driver
-// has rolled back.
+// transaction is a driver's transaction with its turn.
 type transaction struct {
 	driver.Tx
 	conn *connection
 	turn turn
 }
 
+// Commit returns errRolledBack if SQLite has ended the transaction before.
 func (t *transaction) Commit() error {
-	if err := t.conn.stillOpen(context.Background()); err != nil {
-		return errors.Join(err, t.Rollback())
+	if t.conn.ended {
+		return errors.Join(errRolledBack, t.Rollback())
 	}
-	return t.end(t.Tx.Commit())
+	return t.end(t.Tx.Commit)
 }
 
 func (t *transaction) Rollback() error {
-	if t.conn.stillOpen(context.Background()) != nil {
-		return t.end(nil)
+	if t.conn.ended {
+		return t.end(func() error {
+			t.Tx.Rollback() //nolint:errcheck // it fails, unless a script has begun another transaction
+			return nil
+		})
 	}
-	return t.end(t.Tx.Rollback())
+	return t.end(t.Tx.Rollback)
 }
 
 // end waits for the disk in any case: whoever rolls back has a reason, and that
 // may be what others have committed a moment ago.
-func (t *transaction) end(err error) error {
-	t.conn.inTx, t.conn.doubtful = false, false
+func (t *transaction) end(how func() error) error {
+	t.conn.inTx = false // from here on a hook tells of what the owner wants
+	err := how()
 	t.turn.end()
 	if err != nil {
 		return err
 	}
+	t.conn.committed = false
 	return t.conn.writers.syncs.wait()
 }
 
-// ResetSession is called when somebody else takes the connection from the pool.
-func (c *connection) ResetSession(ctx context.Context) error {
-	c.bySQL = false
-	return c.driverConn.ResetSession(ctx)
-}
-
-// doubt is told what became of a statement. One that fails can take the whole
-// transaction along (interrupted, disk full, ON CONFLICT ROLLBACK); others can
-// end it.
-func (c *connection) doubt(query string, err error) {
-	if c.inTx && (err != nil || !isOne(query) || kindOf(query) == control) {
-		c.doubtful = true
-	}
-}
-
-// stillOpen returns errRolledBack if SQLite has ended the transaction: what comes
-// next in it would be committed by itself, without what was before. The driver
-// does not say so, but within a transaction SQLite refuses to begin one.
-func (c *connection) stillOpen(ctx context.Context) error {
-	if !c.inTx || !c.doubtful {
-		return nil
-	}
-	ctx = context.WithoutCancel(ctx)
-	_, err := c.driverConn.ExecContext(ctx, "BEGIN", nil)
-	if code(err) == lib.SQLITE_ERROR {
-		c.doubtful = false
-		return nil
-	}
-	_, failed := c.driverConn.ExecContext(ctx, "ROLLBACK", nil)
-	return errors.Join(errRolledBack, err, failed)
-}
-
-// turnOf waits for the turn of a statement, if it needs one.
-func (c *connection) turnOf(ctx context.Context, query string) (turn, error) {
-	if err := c.stillOpen(ctx); err != nil {
-		return turn{}, err
-	}
-	if !c.inTx && !c.bySQL {
-		switch kindOf(query) {
-		case write:
-			return c.writers.enter(ctx)
-		case control:
-			c.bySQL = true
-		case read, unsure:
-		}
-	}
-	return turn{}, nil
-}
-
-// script runs several statements, of which nobody could tell how many were done:
-// SQLite waits for other processes, for each.
-func (c *connection) script(ctx context.Context, run func() error) error {
-	if err := c.patience(ctx, otherProcesses.Milliseconds()); err != nil {
-		return err
-	}
-	err := run()
-	if failed := c.patience(context.WithoutCancel(ctx), tryFor.Milliseconds()); err == nil {
-		err = failed
-	}
-	return err
-}
-
-func (c *connection) patience(ctx context.Context, ms int64) error {
-	_, err := c.driverConn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout(%d)", ms), nil)
-	return err
-}
-
-// ExecContext waits for its turn.
+// ExecContext waits for its turn if query writes.
 func (c *connection) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	t, err := c.turnOf(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	var r driver.Result
-	if isOne(query) {
-		r, err = c.execOne(ctx, query, args)
-	} else {
-		err = c.script(ctx, func() (err error) {
-			r, err = c.driverConn.ExecContext(ctx, query, args)
-			return err
-		})
-	}
-	c.doubt(query, err)
-	if err != nil {
-		t.end() // of several statements some may be committed: nobody is told so
-		return nil, err
-	}
-	return r, c.ended(t, query)
+	r, err := c.exec(ctx, query, args)
+	return r, c.done(t, err)
 }
 
-func (c *connection) execOne(ctx context.Context, query string, args []driver.NamedValue) (r driver.Result, err error) {
-	s, err := c.take(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, c.prepared.put(query, s)) }()
-	err = patiently(ctx, func() (err error) {
-		r, err = s.ExecContext(ctx, args)
-		return err
-	})
-	return r, err
-}
-
-// take prepares a statement, unless that was done before. To do so reads the
-// schema, which can meet a lock.
-func (c *connection) take(ctx context.Context, query string) (s driverStmt, err error) {
-	err = patiently(ctx, func() (err error) {
-		s, err = c.prepared.take(ctx, c.driverConn, query)
-		return err
-	})
-	return s, err
-}
-
-// ended ends the turn of a statement that was run, and waits for the disk unless
-// its transaction goes on.
-func (c *connection) ended(t turn, query string) error {
-	if t.writers == nil && !c.inTx && (c.bySQL || !isOne(query) || kindOf(query) == unsure) {
-		return c.writers.syncs.wait() // it may have been, or have had, the commit
-	}
-	return t.done()
-}
-
-// QueryContext waits for its turn if query changes something (RETURNING), and
-// keeps it until the rows are closed.
+// QueryContext waits for its turn if query writes (RETURNING), and keeps it until
+// the rows are closed: only then SQLite commits.
 func (c *connection) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	t, err := c.turnOf(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	found, after, err := c.find(ctx, query, args)
-	c.doubt(query, err)
+	r, put, err := c.query(ctx, query, args)
 	if err != nil {
-		t.end()
-		return nil, err
-	}
-	r, ok := found.(driverRows)
-	if !ok {
-		t.end()
-		return nil, errors.Join(lacking(found), found.Close(), after())
+		return nil, c.done(t, err)
 	}
 	t.locked()
-	return &rows{r, c, func(err error) error {
-		if err = errors.Join(err, after()); err != nil {
-			c.doubt(query, err)
-			t.end()
-			return err
-		}
-		return c.ended(t, query)
-	}}, nil
-}
-
-// find returns rows, and what is to be done when they are closed.
-func (c *connection) find(ctx context.Context, query string, args []driver.NamedValue) (found driver.Rows, after func() error, err error) {
-	if !isOne(query) {
-		err = c.script(ctx, func() (err error) {
-			found, err = c.driverConn.QueryContext(ctx, query, args)
-			return err
-		})
-		return found, func() error { return nil }, err
-	}
-	s, err := c.take(ctx, query)
-	if err != nil {
-		return nil, nil, err
-	}
-	after = func() error { return c.prepared.put(query, s) }
-	err = patiently(ctx, func() (err error) {
-		found, err = s.QueryContext(ctx, args)
-		return err
-	})
-	if err != nil {
-		return nil, nil, errors.Join(err, after())
-	}
-	return found, after, nil
+	return &rows{r, func(err error) error { return c.done(t, errors.Join(err, put())) }}, nil
 }
 
 // PrepareContext returns a statement that does as ExecContext and QueryContext do.
 func (c *connection) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	if !isOne(query) {
-		return &statement{c, query}, nil
+	if isOne(query) { // a script may name tables that it makes
+		s, err := c.prepared.take(ctx, c.driverConn, query)
+		if err == nil {
+			err = c.prepared.put(query, s)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	s, err := c.take(ctx, query)
+	return &statement{c, query}, nil
+}
+
+// turnOf waits for the turn of a statement, if it needs one.
+func (c *connection) turnOf(ctx context.Context, query string) (turn, error) {
+	switch {
+	case c.inTx && c.ended:
+		return turn{}, errRolledBack // it would be committed by itself, without what was before
+	case c.inTx || c.bySQL:
+		return turn{}, nil
+	}
+	switch kindOf(query) {
+	case write:
+		return c.writers.enter(ctx)
+	case control:
+		c.bySQL = true
+	case read:
+	}
+	return turn{}, nil
+}
+
+// done ends the turn of a statement that has ended with err, and waits for the disk
+// if something was committed. Whoever gets an error does not wait: what was committed
+// all the same, by the first statements of a script, nobody is told.
+func (c *connection) done(t turn, err error) error {
+	t.end()
+	if err != nil || !c.committed {
+		return err
+	}
+	c.committed = false
+	return c.writers.syncs.wait()
+}
+
+// exec runs one prepared statement, or a script.
+func (c *connection) exec(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if !isOne(query) {
+		return c.driverConn.ExecContext(ctx, query, args)
+	}
+	s, err := c.prepared.take(ctx, c.driverConn, query)
 	if err != nil {
 		return nil, err
 	}
-	return &statement{c, query}, c.prepared.put(query, s)
+	r, err := s.ExecContext(ctx, args)
+	return r, errors.Join(err, c.prepared.put(query, s))
 }
 
-// lacking says that the driver is not the one this package was written for.
-func lacking(v any) error { return fmt.Errorf("sqlite: the driver's %T lacks a method", v) }
+// query runs one prepared statement, or a script. Once the rows are closed, put
+// has to be called.
+func (c *connection) query(ctx context.Context, query string, args []driver.NamedValue) (r driverRows, put func() error, err error) {
+	var found driver.Rows
+	put = func() error { return nil }
+	if isOne(query) {
+		s, err := c.prepared.take(ctx, c.driverConn, query)
+		if err != nil {
+			return nil, nil, err
+		}
+		put = func() error { return c.prepared.put(query, s) }
+		found, err = s.QueryContext(ctx, args)
+		if err != nil {
+			return nil, nil, errors.Join(err, put())
+		}
+	} else if found, err = c.driverConn.QueryContext(ctx, query, args); err != nil {
+		return nil, nil, err
+	}
+	r, ok := found.(driverRows)
+	if !ok {
+		return nil, nil, errors.Join(lacking(found), found.Close(), put())
+	}
+	return r, put, nil
+}

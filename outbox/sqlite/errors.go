@@ -15,13 +15,13 @@ import (
 // of its process: most likely for a transaction of its own.
 var ErrQueue = errors.New("sqlite: another transaction of this process has been open for too long")
 
-// ErrDisk is returned by whatever writes, once a sync to disk has failed: what was
-// committed before may be lost with the next loss of power, and only opening the
+// ErrDisk is returned to whoever writes, once a sync to disk has failed. What was
+// committed before may be lost with the next loss of power; only opening the
 // database anew tells what is there.
 var ErrDisk = errors.New("sqlite: the disk does not take what was committed")
 
-// errRolledBack is what a transaction gets that SQLite has ended; Inbox knows the
-// reason it wraps.
+// errRolledBack is returned to whoever goes on in a transaction that SQLite has
+// ended. outbox.Inbox knows it by the error that it wraps.
 var errRolledBack = fmt.Errorf("sqlite: a statement that failed, or ended it, has taken the transaction along: begin another one: %w", sql.ErrTxDone)
 
 var errReadOnly = errors.New("the file or its directory is read-only")
@@ -35,14 +35,14 @@ func code(err error) int {
 	return e.Code()
 }
 
-// isBusy reports that the database was locked by somebody else, that nothing was
-// done, and that trying again can help (which it cannot for BUSY_SNAPSHOT).
+// isBusy reports that somebody else had locked the database, that nothing was done,
+// and that trying again can help.
 func isBusy(err error) bool {
 	c := code(err)
 	return c == lib.SQLITE_BUSY || c == lib.SQLITE_BUSY_RECOVERY
 }
 
-// explain says why a file cannot be opened; the driver only says that it cannot.
+// explain returns why a file cannot be opened. The driver only says that it cannot.
 func explain(err error, path string) error {
 	switch code(err) & 0xff {
 	case lib.SQLITE_CANTOPEN:

@@ -9,26 +9,29 @@ import (
 )
 
 const (
-	// gatePoll is between two tries to pass a gate: uniform in [gatePoll/2, 3/2 gatePoll).
+	// gatePoll is the average pause between two tries to pass the gate. Each is
+	// uniform in [gatePoll/2, 3/2 gatePoll), so that processes do not fall into step.
 	gatePoll = 2 * time.Millisecond
-	// gatePatience is how long a writer waits at the gate, and gateStuck how long
-	// it does not after that was in vain: whoever has the gate may be stopped.
+	// gatePatience is how long a writer waits at the gate before it goes on without.
+	// The process that has the gate may be stopped.
 	gatePatience = 2 * time.Second
-	gateStuck    = 10 * time.Second
+	// gateStuck is how long after that no writer of this process waits at the gate.
+	gateStuck = 10 * time.Second
 )
 
 // gate is what the writers of all processes pass before they try to lock the
-// database: a lock on a file beside it, path-queue, which one holds until it has
-// the database's. Without it a process that commits and begins again has the
-// database locked before another one's next try, again and again.
+// database: a lock on a file beside it, as in orders.db-queue, which a writer holds
+// until it has the database's lock. Without it a process that commits and begins again
+// has locked the database before another one tries next, again and again.
 //
-// It is fair by chance, not first come, first served, and a courtesy: nothing
-// depends on it. Only who has the turn in its process uses it.
+// Between processes it is fair by chance, not first come, first served. It is a
+// courtesy: nothing but fairness depends on it. Only who has the turn in its process
+// uses it.
 type gate struct {
-	held  bool
-	stuck time.Time // not waited at before
+	held  bool      // by this process
+	stuck time.Time // until then nobody waits at it
 
-	mu     sync.Mutex // a database may be closed while statements run; guards what follows
+	mu     sync.Mutex // guards what follows: a database may be closed while statements run
 	closed bool
 	file   *os.File
 }
@@ -47,8 +50,8 @@ func openGate(path string) (*gate, error) {
 	return &gate{file: f}, nil
 }
 
-// pass returns when the gate is the caller's, or is not to be had. The error is
-// the context's.
+// pass returns when this process holds the gate, or has waited for it in vain. The
+// error is the context's.
 func (g *gate) pass(ctx context.Context) error {
 	now := time.Now()
 	if now.Before(g.stuck) {
@@ -71,7 +74,7 @@ func (g *gate) pass(ctx context.Context) error {
 	}
 }
 
-// leave gives the gate to others; doing it again does nothing.
+// leave gives the gate to others. Doing it again does nothing.
 func (g *gate) leave() {
 	if g.held {
 		g.held = false
@@ -83,7 +86,7 @@ func (g *gate) leave() {
 	}
 }
 
-// take takes the gate if nobody has it.
+// take takes the gate if nobody holds it.
 func (g *gate) take() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

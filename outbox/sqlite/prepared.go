@@ -8,8 +8,8 @@ import (
 // maxPrepared is how many statements a connection keeps: a service has a few dozen.
 const maxPrepared = 100
 
-// prepared are a connection's statements that nobody uses at the moment, by their
-// text: to parse one takes as long as to run it.
+// prepared are the statements of a connection that nobody uses at the moment, by their
+// text. They are kept because parsing one takes as long as running it.
 type prepared map[string]driverStmt
 
 // take returns a statement that is the caller's until it is put back.
@@ -29,7 +29,7 @@ func (p prepared) take(ctx context.Context, c driverConn, text string) (driverSt
 	return s, nil
 }
 
-// put keeps a statement, or closes it: there may be one of its text already.
+// put keeps a statement, or closes it if there is one of its text already or too many.
 func (p prepared) put(text string, s driverStmt) error {
 	if _, there := p[text]; there || len(p) >= maxPrepared {
 		return s.Close()
@@ -38,7 +38,7 @@ func (p prepared) put(text string, s driverStmt) error {
 	return nil
 }
 
-// close closes all.
+// close closes all of them.
 func (p prepared) close() error {
 	var errs []error
 	for text, s := range p {

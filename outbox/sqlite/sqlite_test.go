@@ -9,9 +9,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/sqlite"
 )
@@ -39,6 +39,17 @@ func table(t *testing.T) (*sql.DB, string) {
 	db := open(t, path)
 	exec(t, db, "CREATE TABLE t (n INTEGER, s TEXT, b BLOB)")
 	return db, path
+}
+
+// waits fails the test if something has ended instead of waiting for its turn.
+func waits(t *testing.T, ended <-chan error) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-ended:
+		t.Fatalf("it did not wait: %v", err)
+	default:
+	}
 }
 
 type execer interface {
@@ -153,83 +164,86 @@ func TestOpen_says_what_is_wrong(t *testing.T) {
 
 func TestTransactions_queue_first_come_first_served(t *testing.T) {
 	t.Parallel()
-	const n = 64
-	db, _ := table(t)
-	first, err := db.BeginTx(t.Context(), nil)
-	must(t, err)
-	began := make(chan int, n)
-	errs := make(chan error, n)
-	for i := range n {
-		queued := sqlite.Waiting(db)
-		go func() {
-			tx, err := db.BeginTx(t.Context(), nil)
-			if err == nil {
-				began <- i
-				_, err = tx.ExecContext(t.Context(), "INSERT INTO t (n) VALUES ($1)", i)
-				err = errors.Join(err, tx.Commit())
-			}
-			errs <- err
-		}()
-		bustest.Eventually(t, time.Minute, func() bool { return sqlite.Waiting(db) == queued+1 })
-	}
-	exec(t, first, "INSERT INTO t (n) VALUES (-1)")
-	if got := one[int](t, db, "SELECT count(*) FROM t"); got != 0 { // readers do not wait
-		t.Errorf("%d rows before the commit", got)
-	}
-	must(t, first.Commit())
-	for i := range n {
-		must(t, <-errs)
-		if got := <-began; got != i {
-			t.Errorf("transaction %d began as number %d", got, i)
+	synctest.Test(t, func(t *testing.T) {
+		const n = 64
+		db, _ := table(t)
+		first, err := db.BeginTx(t.Context(), nil)
+		must(t, err)
+		began := make(chan int, n)
+		errs := make(chan error, n)
+		for i := range n {
+			go func() {
+				tx, err := db.BeginTx(t.Context(), nil)
+				if err == nil {
+					began <- i
+					_, err = tx.ExecContext(t.Context(), "INSERT INTO t (n) VALUES ($1)", i)
+					err = errors.Join(err, tx.Commit())
+				}
+				errs <- err
+			}()
+			synctest.Wait()
 		}
-	}
-	if got := one[int](t, db, "SELECT count(*) FROM t"); got != n+1 {
-		t.Errorf("%d rows", got)
-	}
+		exec(t, first, "INSERT INTO t (n) VALUES (-1)")
+		if got := one[int](t, db, "SELECT count(*) FROM t"); got != 0 { // readers do not wait
+			t.Errorf("%d rows before the commit", got)
+		}
+		must(t, first.Commit())
+		for i := range n {
+			must(t, <-errs)
+			if got := <-began; got != i {
+				t.Errorf("transaction %d began as number %d", got, i)
+			}
+		}
+		if got := one[int](t, db, "SELECT count(*) FROM t"); got != n+1 {
+			t.Errorf("%d rows", got)
+		}
+	})
 }
 
 func TestStatements_that_write_queue_too(t *testing.T) {
 	t.Parallel()
-	db, _ := table(t)
-	prepared, err := db.PrepareContext(t.Context(), "UPDATE t SET n = n + 1 RETURNING n")
-	must(t, err)
-	defer func() { must(t, prepared.Close()) }()
-	for name, write := range map[string]func() error{
-		"exec":      func() error { _, err := db.ExecContext(t.Context(), "INSERT INTO t (n) VALUES (1)"); return err },
-		"returning": func() error { return query(t, db, "-- a\n/* b */ UPDATE t SET n = 2 RETURNING n") },
-		"with":      func() error { return query(t, db, "WITH x AS (SELECT 1) DELETE FROM t RETURNING n") },
-		"prepared": func() error {
-			rows, err := prepared.QueryContext(t.Context())
-			if err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := table(t)
+		prepared, err := db.PrepareContext(t.Context(), "UPDATE t SET n = n + 1 RETURNING n")
+		must(t, err)
+		defer func() { must(t, prepared.Close()) }()
+		for name, write := range map[string]func() error{
+			"exec":      func() error { _, err := db.ExecContext(t.Context(), "INSERT INTO t (n) VALUES (1)"); return err },
+			"returning": func() error { return query(t, db, "-- a\n/* b */ UPDATE t SET n = 2 RETURNING n") },
+			"with":      func() error { return query(t, db, "WITH x AS (SELECT 1) DELETE FROM t RETURNING n") },
+			"prepared": func() error {
+				rows, err := prepared.QueryContext(t.Context())
+				if err != nil {
+					return err
+				}
+				return errors.Join(rows.Close(), rows.Err())
+			},
+			"script": func() error {
+				_, err := db.ExecContext(t.Context(), "INSERT INTO t (n) VALUES (3); INSERT INTO t (n) VALUES (4)")
 				return err
+			},
+		} {
+			tx, err := db.BeginTx(t.Context(), nil)
+			must(t, err)
+			ended := make(chan error, 1)
+			go func() { ended <- write() }()
+			waits(t, ended)
+			must(t, tx.Rollback())
+			if err := <-ended; err != nil {
+				t.Errorf("%s: %v", name, err)
 			}
-			return errors.Join(rows.Close(), rows.Err())
-		},
-		"script": func() error {
-			_, err := db.ExecContext(t.Context(), "INSERT INTO t (n) VALUES (3); INSERT INTO t (n) VALUES (4)")
-			return err
-		},
-	} {
-		tx, err := db.BeginTx(t.Context(), nil)
-		must(t, err)
-		ended := make(chan error, 1)
-		go func() { ended <- write() }()
-		bustest.Eventually(t, time.Minute, func() bool { return sqlite.Waiting(db) == 1 })
-		must(t, tx.Rollback())
-		if err := <-ended; err != nil {
-			t.Errorf("%s: %v", name, err)
 		}
-	}
-	for name, text := range map[string]string{
-		"select": "SELECT 1", "values": "  VALUES (1)", "pragma": "PRAGMA user_version", "with": "WITH x(n) AS (SELECT 1) SELECT n FROM x",
-	} {
-		tx, err := db.BeginTx(t.Context(), nil)
-		must(t, err)
-		if err := query(t, db, text); err != nil {
-			t.Errorf("%s: %v", name, err)
+		for name, text := range map[string]string{
+			"select": "SELECT 1", "values": "  VALUES (1)", "pragma": "PRAGMA user_version", "with": "WITH x(n) AS (SELECT 1) SELECT n FROM x",
+		} {
+			tx, err := db.BeginTx(t.Context(), nil)
+			must(t, err)
+			if err := query(t, db, text); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			must(t, tx.Rollback())
 		}
-		must(t, tx.Rollback())
-	}
+	})
 }
 
 func query(t *testing.T, db *sql.DB, text string) error {
@@ -245,42 +259,46 @@ func query(t *testing.T, db *sql.DB, text string) error {
 
 func TestRows_of_a_statement_that_writes_hold_the_turn_until_they_are_closed(t *testing.T) {
 	t.Parallel()
-	db, _ := table(t)
-	exec(t, db, "INSERT INTO t (n) VALUES (1), (2)")
-	rows, err := db.QueryContext(t.Context(), "UPDATE t SET n = n RETURNING n")
-	must(t, err)
-	if !rows.Next() {
-		t.Fatal("no row")
-	}
-	ended := make(chan error, 1)
-	go func() {
-		_, err := db.ExecContext(t.Context(), "INSERT INTO t (n) VALUES (3)")
-		ended <- err
-	}()
-	bustest.Eventually(t, time.Minute, func() bool { return sqlite.Waiting(db) == 1 })
-	must(t, rows.Close())
-	must(t, rows.Err())
-	must(t, <-ended)
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := table(t)
+		exec(t, db, "INSERT INTO t (n) VALUES (1), (2)")
+		rows, err := db.QueryContext(t.Context(), "UPDATE t SET n = n RETURNING n")
+		must(t, err)
+		if !rows.Next() {
+			t.Fatal("no row")
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := db.ExecContext(t.Context(), "INSERT INTO t (n) VALUES (3)")
+			ended <- err
+		}()
+		waits(t, ended)
+		must(t, rows.Close())
+		must(t, rows.Err())
+		must(t, <-ended)
+	})
 }
 
 func TestWaiting_ends_with_the_context(t *testing.T) {
 	t.Parallel()
-	db, _ := table(t)
-	holder, err := db.BeginTx(t.Context(), nil)
-	must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		_, err := db.BeginTx(ctx, nil)
-		ended <- err
-	}()
-	bustest.Eventually(t, time.Minute, func() bool { return sqlite.Waiting(db) == 1 })
-	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
-	}
-	must(t, holder.Rollback())
-	exec(t, db, "INSERT INTO t (n) VALUES (1)") // the queue goes on
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := table(t)
+		holder, err := db.BeginTx(t.Context(), nil)
+		must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := db.BeginTx(ctx, nil)
+			ended <- err
+		}()
+		waits(t, ended)
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+		must(t, holder.Rollback())
+		exec(t, db, "INSERT INTO t (n) VALUES (1)") // the queue goes on
+	})
 }
 
 func TestA_transaction_whose_context_ends_gives_its_turn_back(t *testing.T) {

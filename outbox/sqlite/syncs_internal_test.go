@@ -89,7 +89,7 @@ func TestCommits_share_a_sync(t *testing.T) {
 	bustest.Eventually(t, time.Minute, func() bool {
 		w.syncs.mu.Lock()
 		defer w.syncs.mu.Unlock()
-		return w.syncs.asked-w.syncs.done == n // so their turns are over, and all have asked
+		return w.syncs.asked-w.syncs.served == n // so their turns are over, and all have asked
 	})
 	if got := returned.Load(); got != 0 {
 		t.Errorf("%d writers have returned before a sync", got)

@@ -10,17 +10,17 @@ import (
 	"github.com/farandole/farandole/outbox"
 )
 
-// watchEvery is how often a file is asked whether it has changed: a look at
-// shared memory, some microseconds.
+// watchEvery is how often Watch asks whether the file has changed. To ask is a look at
+// shared memory: some microseconds.
 const watchEvery = 25 * time.Millisecond
 
 // Watch wakes a relay within 25 ms after another connection, of this or another
-// process, has committed to the file, whatever it committed. It holds one
-// connection of db, which [Open] returned, for itself, and wakes once when it
-// has it, for what was committed before.
+// process, has committed to the file, whatever it has committed. It keeps one
+// connection of db, which [Open] returned, to itself. When it has that it wakes the
+// relay once, for what was committed before.
 //
-// It returns when ctx ends, or with an error, matching [outbox.ErrDatabase], when
-// the file cannot be read; the relay calls it again.
+// It returns when ctx ends. When the file cannot be read it returns an error that
+// matches [outbox.ErrDatabase]; the relay calls it again.
 func Watch(db *sql.DB) outbox.Watch {
 	return func(ctx context.Context, wake func()) error {
 		err := watch(ctx, db, wake)
