@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// client is a customer of the order service: it speaks HTTP and tries again,
-// with the same Idempotency-Key, until it has an answer.
+// client is a customer of the order service. It sends each request again, with the
+// same Idempotency-Key, until it gets an answer.
 type client struct {
 	url  string
 	http *http.Client
 }
 
 const (
-	clientTimeout = 15 * time.Second // one try: the service answers within 10 s
+	clientTimeout = 15 * time.Second // of one try; the service answers within 10 s
 	clientPause   = 25 * time.Millisecond
 )
 
@@ -33,7 +33,7 @@ func newClient(url string, concurrency int) *client {
 func (c *client) close() { c.http.CloseIdleConnections() }
 
 // place places an order and returns its id.
-func (c *client) place(ctx context.Context, o purchase) (string, error) {
+func (c *client) place(ctx context.Context, o plannedOrder) (string, error) {
 	body, err := json.Marshal(struct {
 		CustomerID string `json:"customer_id"`
 		Currency   string `json:"currency"`
@@ -63,7 +63,7 @@ func (c *client) cancel(ctx context.Context, id string) error {
 	return nil
 }
 
-// post sends a request until the service answers it; the service may be down.
+// post sends a request until the service, which may be down, answers it.
 func (c *client) post(ctx context.Context, path, key string, body []byte) ([]byte, error) {
 	for {
 		answer, again, err := c.try(ctx, path, key, body)
@@ -78,7 +78,8 @@ func (c *client) post(ctx context.Context, path, key string, body []byte) ([]byt
 	}
 }
 
-// try sends a request once; again says when another try can succeed, 0 for never.
+// try sends a request once. On an error, again is how long to wait before the next
+// try, or 0 if another try would fail as well.
 func (c *client) try(ctx context.Context, path, key string, body []byte) (answer []byte, again time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(body))
 	if err != nil {
@@ -103,7 +104,7 @@ func (c *client) try(ctx context.Context, path, key string, body []byte) (answer
 		if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests {
 			again = clientPause
 		}
-		// As the service says, if it does: it has more to do than it can.
+		// A busy service says how long to wait.
 		if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 && again > 0 {
 			again = time.Duration(s) * time.Second
 		}

@@ -8,18 +8,18 @@ import (
 
 const (
 	crashPoll = 5 * time.Millisecond
-	// stalled is how long no event may be seen before the next crash comes anyway.
+	// stalled is how long without a new event the next crash waits for its turn.
 	stalled = 500 * time.Millisecond
-	// down is how long a killed service stays away, at least and at most.
+	// A killed service stays down for a random time between these two.
 	downMin, downMax = 50 * time.Millisecond, 250 * time.Millisecond
 )
 
-// crasher kills services while there is work, spread over the run, and brings
-// them back. One is down at a time.
+// crasher kills services and starts them again, one after another. The crashes are
+// spread over the run: each comes after a certain number of events.
 type crasher struct {
-	victims []*actor
-	each    int // crashes of each victim
-	// over is how many events a run has at least; crashes happen on the way there.
+	victims []*supervisor
+	each    int // how often each victim is killed
+	// over is the least number of events of a run, over which the crashes are spread.
 	over   int
 	events func() int
 	random *rand.Rand
@@ -30,7 +30,7 @@ type crasher struct {
 
 // run returns when all crashes have happened and all services are back.
 func (c *crasher) run(ctx context.Context) error {
-	var order []*actor
+	var order []*supervisor
 	for range c.each {
 		for _, i := range c.random.Perm(len(c.victims)) {
 			order = append(order, c.victims[i])
@@ -47,14 +47,14 @@ func (c *crasher) run(ctx context.Context) error {
 		if err := sleep(ctx, away); err != nil {
 			return err
 		}
-		if err := victim.rise(ctx); err != nil {
+		if err := victim.startService(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// await waits for a number of events, or for a stall.
+// await waits until there are so many events, or none has come for a while.
 func (c *crasher) await(ctx context.Context, events int) error {
 	last, since := c.events(), time.Now()
 	for last < events && time.Since(since) < stalled {

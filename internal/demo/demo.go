@@ -8,17 +8,17 @@ import (
 	"github.com/farandole/farandole/internal/ledger"
 )
 
-// Faults is an amount of trouble.
+// Faults says how many faults are injected.
 type Faults string
 
-// The amounts of trouble.
+// The values of Faults.
 const (
 	None  Faults = "none"
-	Some  Faults = "some"  // a little of each kind
-	Storm Faults = "storm" // lots, and every service crashes several times
+	Some  Faults = "some"  // a few of each kind
+	Storm Faults = "storm" // many; every service is killed three times
 )
 
-// Config says how big and how rough the run is.
+// Config holds the settings of a run.
 type Config struct {
 	// Orders to place. Defaults to 200.
 	Orders int
@@ -26,36 +26,36 @@ type Config struct {
 	Rate float64
 	// Concurrency is how many orders are placed at once. Defaults to 16.
 	Concurrency int
-	// Seed draws customers, items and trouble: the same seed has the same
-	// business outcome. Every value is a seed.
+	// Seed of the random choice of customers, items and faults. With the same seed
+	// the same orders are confirmed and cancelled. Defaults to 0, a seed like any other.
 	Seed uint64
 	// Faults to inject. Defaults to Some.
 	Faults Faults
-	// Ledger of payment; inventory keeps its state in the stream and so needs
-	// the one there, and order the one in its database. Defaults to KV.
+	// Ledger of the payment service. The other two have no choice: inventory keeps
+	// its state in the event stream, order in its database. Defaults to KV.
 	Ledger ledger.Kind
-	// DatabaseURL names a Postgres database, in which the order service gets a
-	// schema of its own (demo_…) that is dropped in the end. Defaults to none: a
-	// SQLite file in a temporary directory.
+	// DatabaseURL is the URL of a Postgres database. The order service gets its own
+	// schema in it, demo_ and random characters, which is dropped at the end.
+	// Defaults to a SQLite file in a temporary directory.
 	DatabaseURL string
-	// Patience is how long nothing may happen, no order be taken and no event
-	// stored, before the run is given up. Defaults to 1 min.
+	// Patience is how long a run may go on without a new order or a new event
+	// before it is given up. Defaults to 1 min.
 	Patience time.Duration
 	// Progress is called about ten times a second, from one goroutine.
 	// Defaults to none.
 	Progress func(Progress)
-	// Notice is called when something remarkable happens, from any goroutine,
-	// one call at a time. Defaults to none.
+	// Notice is called with a sentence for people when a fault is injected or
+	// removed, from any goroutine, one call at a time. Defaults to none.
 	Notice func(text string)
 	// Logger receives the logs of the services. Defaults to silence.
 	Logger zerolog.Logger
 }
 
-// Progress is where a run stands.
+// Progress tells how far a run has come.
 type Progress struct {
 	Phase   string
 	Elapsed time.Duration
-	// Orders are those wanted, Placed those answered with 202.
+	// Orders is how many are to be placed, Placed how many were answered with 202.
 	Orders, Placed       int
 	Confirmed, Cancelled int
 	DeadLetters          int // now in the queue

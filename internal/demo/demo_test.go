@@ -135,7 +135,7 @@ func TestPlan_is_a_function_of_the_seed(t *testing.T) {
 			t.Errorf("%s: two seeds have one plan", faults)
 		}
 		for _, s := range shares[faults] {
-			if !slices.ContainsFunc(one, func(o purchase) bool { return o.kind == s.kind }) {
+			if !slices.ContainsFunc(one, func(o plannedOrder) bool { return o.kind == s.kind }) {
 				t.Errorf("%s: no order of kind %d", faults, s.kind)
 			}
 		}

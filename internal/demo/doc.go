@@ -1,15 +1,16 @@
-// Package demo is the engine of "farandole demo": a whole system in this
-// process, everything that can go wrong with it, and the proof that nothing did.
+// Package demo runs "farandole demo": a whole system in this process, with faults
+// injected into it, and an audit that checks that the faults did no harm.
 //
-// A run starts a NATS server with a temporary store, the payment gateway, and
-// the services, each on connections of its own, as if each were a process. The
-// order service's database is a temporary one, too: SQLite, or a schema in Postgres.
-// It places orders over HTTP and meanwhile repeats events, breaks the gateway,
-// kills services and stores messages that nobody can handle. When all is at
-// rest it switches the faults off, replays the dead letters, waits again and
-// audits.
+// A run starts a NATS server with a temporary store, the payment gateway, and the
+// services. Each service has its own connections, as if it were a process. The
+// order service's database is temporary, too: SQLite, or a schema in Postgres.
 //
-// What an order goes through is drawn from the seed, and each kind of order
-// has one possible end; so a seed has one business outcome, whatever the
-// timing and wherever the crashes hit.
+// The run places orders over HTTP. Meanwhile it repeats events, breaks the gateway,
+// kills services and stores messages that no service can handle. When no service
+// has anything left to do, it switches the faults off, replays the dead letters,
+// waits again and audits the system.
+//
+// The seed decides the kind of each order ("the gateway declines it", "out of
+// stock"), and an order of a kind can end in one way only. So with the same seed
+// the same orders are confirmed and cancelled, whenever the crashes happen.
 package demo

@@ -42,17 +42,17 @@ func (r *run) phases(ctx context.Context) (Report, error) {
 	return report, err
 }
 
-// trouble places all orders while everything goes wrong that shall.
-func (r *run) trouble(ctx context.Context) ([]taken, error) {
+// trouble places all orders and injects the faults at the same time.
+func (r *run) trouble(ctx context.Context) ([]placedOrder, error) {
 	shop := newClient(r.shop, r.cfg.Concurrency)
 	defer shop.close()
 	crasher := &crasher{
-		victims: r.actors, each: r.dose.crashes, over: 2 * r.cfg.Orders, random: r.random(2),
+		victims: r.supervisors, each: r.dose.crashes, over: 2 * r.cfg.Orders, random: r.random(2),
 		events:   func() int { n, _, _ := r.watcher.counts(); return n },
 		happened: func() { r.crashes.Add(1) }, notice: r.notice,
 	}
-	var orders []taken
-	ctx, cancel := r.whileMoving(ctx)
+	var orders []placedOrder
+	ctx, cancel := r.untilStalled(ctx)
 	defer cancel()
 	doing, ctx := errgroup.WithContext(ctx)
 	doing.Go(func() error { return r.breakGateway(ctx) })
@@ -71,7 +71,7 @@ func (r *run) trouble(ctx context.Context) ([]taken, error) {
 	return orders, nil
 }
 
-// breakGateway makes the gateway fail: at first altogether, then now and then.
+// breakGateway makes the gateway fail: every request at first, then some.
 func (r *run) breakGateway(ctx context.Context) error {
 	if r.dose.outage > 0 {
 		r.notice("payment gateway down for %d ms", r.dose.outage.Milliseconds())
@@ -88,6 +88,7 @@ func (r *run) breakGateway(ctx context.Context) error {
 	return r.gateway.SetFaults(gateway.Faults{Mode: gateway.ModeFlaky, Rate: r.dose.flaky, Seed: r.cfg.Seed})
 }
 
+// poison stores messages that no service can handle.
 func (r *run) poison(ctx context.Context) error {
 	messages, err := poisonMessages(r.bus, r.dose.poison)
 	if err != nil {
@@ -104,15 +105,15 @@ func (r *run) poison(ctx context.Context) error {
 	return nil
 }
 
-// settle waits until the system is at rest, as long as it moves. It returns an
-// error matching errRestless.
+// settle waits until the system is at rest. Its error matches errRestless: nothing
+// has happened for a while although something is left to do.
 func (r *run) settle(ctx context.Context) error {
-	ctx, cancel := r.whileMoving(ctx)
+	ctx, cancel := r.untilStalled(ctx)
 	defer cancel()
 	return awaitRest(ctx, r.bus, r.store.Database)
 }
 
-// letters are the dead letters of all services.
+// letters returns the queue of all services' dead letters.
 func (r *run) letters() (*dlq.Queue, error) {
 	o, err := r.store.Outbox(outbox.Config{Names: r.bus.Names()})
 	if err != nil {
@@ -121,8 +122,8 @@ func (r *run) letters() (*dlq.Queue, error) {
 	return letters.Open(r.bus, o)
 }
 
-// replay mends what was broken and sends back the dead letters that can be
-// handled now; first are the letters there were. It also repeats some events
+// replay switches the faults off and replays the dead letters that can be handled
+// then. first are the letters that there were before. It also repeats some events
 // that took effect long ago.
 func (r *run) replay(ctx context.Context) (first []dlq.Entry, replayed int, err error) {
 	queue, err := r.letters()
@@ -132,7 +133,7 @@ func (r *run) replay(ctx context.Context) (first []dlq.Entry, replayed int, err 
 	if first, err = allLetters(ctx, queue); err != nil {
 		return nil, 0, err
 	}
-	r.payment.heal()
+	r.payment.switchFaultOff()
 	if err := r.gateway.SetFaults(gateway.Faults{}); err != nil {
 		return nil, 0, err
 	}
@@ -147,7 +148,7 @@ func (r *run) replay(ctx context.Context) (first []dlq.Entry, replayed int, err 
 	return first, replayed, r.duplicator.finish(ctx)
 }
 
-// allLetters lists the queue.
+// allLetters returns all dead letters of the queue.
 func allLetters(ctx context.Context, queue *dlq.Queue) (all []dlq.Entry, err error) {
 	for o := (dlq.PageOptions{Limit: 10_000}); ; {
 		page, err := queue.List(ctx, dlq.Filter{}, o)
@@ -161,8 +162,8 @@ func allLetters(ctx context.Context, queue *dlq.Queue) (all []dlq.Entry, err err
 	}
 }
 
-// audit judges the run.
-func (r *run) audit(ctx context.Context, orders []taken, first []dlq.Entry, replayed int, restless error) (Report, error) {
+// audit checks the system and makes the report.
+func (r *run) audit(ctx context.Context, orders []placedOrder, first []dlq.Entry, replayed int, restless error) (Report, error) {
 	ids := make([]string, len(orders))
 	for i, o := range orders {
 		ids[i] = o.id
@@ -199,7 +200,7 @@ func (r *run) audit(ctx context.Context, orders []taken, first []dlq.Entry, repl
 	return report, nil
 }
 
-// distinct counts the events that were dead-lettered at one time or another.
+// distinct counts the events that are in at least one of the lists.
 func distinct(lists ...[]dlq.Entry) int {
 	ids := map[string]bool{}
 	for _, list := range lists {

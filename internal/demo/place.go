@@ -9,23 +9,23 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// taken is how an order was taken.
-type taken struct {
-	purchase
+// placedOrder is an order that the order service has accepted.
+type placedOrder struct {
+	plannedOrder
 	id string // given by the order service
 }
 
-// placeAll places all orders, at the wanted rate and concurrency, and has
-// those cancelled whose customers regret. It returns them in their order, and
-// the first error; each order is tried until it is accepted or ctx ends.
-func placeAll(ctx context.Context, c *client, orders []purchase, cfg Config, done *atomic.Int64) ([]taken, error) {
+// placeAll places all orders, at the rate and concurrency of cfg, and cancels those
+// of the kind regret. It returns them in the order of the plan, and the first
+// error. Each order is sent until it is accepted or ctx ends.
+func placeAll(ctx context.Context, c *client, orders []plannedOrder, cfg Config, done *atomic.Int64) ([]placedOrder, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limit := rate.NewLimiter(rate.Inf, 1)
 	if cfg.Rate > 0 {
 		limit.SetLimit(rate.Limit(cfg.Rate))
 	}
-	result := make([]taken, len(orders))
+	result := make([]placedOrder, len(orders))
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range cfg.Concurrency {
@@ -36,7 +36,7 @@ func placeAll(ctx context.Context, c *client, orders []purchase, cfg Config, don
 					cancel(err)
 					continue
 				}
-				result[i] = taken{orders[i], id}
+				result[i] = placedOrder{orders[i], id}
 				done.Add(1)
 			}
 		})
@@ -55,7 +55,7 @@ func placeAll(ctx context.Context, c *client, orders []purchase, cfg Config, don
 	return result, ctx.Err()
 }
 
-func placeOne(ctx context.Context, c *client, o purchase) (string, error) {
+func placeOne(ctx context.Context, c *client, o plannedOrder) (string, error) {
 	id, err := c.place(ctx, o)
 	if err == nil && o.kind == regret {
 		err = c.cancel(ctx, id)

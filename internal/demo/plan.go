@@ -5,36 +5,35 @@ import (
 	"math/rand/v2"
 )
 
-// kind is what an order is made to go through. Which path it takes to its end
-// follows from the kind alone, so the outcome of a run is a function of its seed.
+// kind is what happens to an order. How the order ends depends on its kind alone, so
+// the outcome of a run depends on its seed alone.
 type kind int
 
 const (
-	plain    kind = iota // everything goes well
+	plain    kind = iota // nothing goes wrong: confirmed
 	declined             // the gateway declines: cancelled
-	flaky                // the gateway fails twice, then works
-	slow                 // the gateway takes two seconds
+	flaky                // the gateway fails twice, then works: confirmed
+	slow                 // the gateway takes two seconds: confirmed
 	unicorn              // out of stock: refunded and cancelled
 	poison               // the payment handler panics until the fault is off; confirmed after replay
 	regret               // poison, and the customer cancels meanwhile: cancelled, the replay changes nothing
 )
 
-// customers are the known prefixes of customer ids that make a kind happen; the
-// others' need none.
-var customers = map[kind]string{
+// customerPrefixes are the prefixes of customer ids to which the services react
+// (docs/contract.md, "Known inputs"). The other kinds need none.
+var customerPrefixes = map[kind]string{
 	declined: "decline-", flaky: "flaky-", slow: "slow-", poison: "poison-", regret: "poison-",
 }
 
-// share says how many of 1,000 orders are of a kind, beside plain ones, and
-// how many at most.
+// share says how many of 1,000 orders are of a kind. The rest are plain.
 type share struct {
 	kind     kind
 	perMille int
-	most     int
+	most     int // in one run; 0 for any number
 }
 
-// shares of each amount of trouble. Declines and empty shelves are business,
-// not trouble: they happen in every run.
+// shares of each value of Faults. Declined orders and missing stock are ordinary
+// business, not faults: they happen in every run.
 var shares = map[Faults][]share{
 	None: {{declined, 80, 0}, {unicorn, 50, 0}},
 	Some: {{declined, 80, 0}, {unicorn, 50, 0}, {flaky, 50, 0}, {slow, 10, 4}, {poison, 20, 20}, {regret, 10, 10}},
@@ -49,8 +48,8 @@ type line struct {
 	Quantity int    `json:"quantity"`
 }
 
-// purchase is one order to be placed.
-type purchase struct {
+// plannedOrder is an order to be placed.
+type plannedOrder struct {
 	kind     kind
 	key      string // Idempotency-Key
 	customer string
@@ -58,7 +57,7 @@ type purchase struct {
 }
 
 // confirmed says how the order must end.
-func (o purchase) confirmed() bool {
+func (o plannedOrder) confirmed() bool {
 	switch o.kind {
 	case plain, flaky, slow, poison:
 		return true
@@ -67,14 +66,14 @@ func (o purchase) confirmed() bool {
 	}
 }
 
-// catalogue is what is plentiful.
+// catalogue holds the SKUs that are always in stock.
 var catalogue = [...]string{"widget", "gadget", "anvil"}
 
-// plan draws n orders from the seed. There is at least one of each kind that
-// has a share, when n allows it.
-func plan(n int, seed uint64, faults Faults) []purchase {
+// plan makes n random orders from the seed. At least one is of each kind that has a
+// share, if n is large enough.
+func plan(n int, seed uint64, faults Faults) []plannedOrder {
 	random := rand.New(rand.NewPCG(seed, 0x0fa2a4d01e)) //nolint:gosec // reproducible on purpose
-	orders := make([]purchase, n)
+	orders := make([]plannedOrder, n)
 	next := 0
 	for _, s := range shares[faults] {
 		count := max(1, n*s.perMille/1000)
@@ -90,7 +89,7 @@ func plan(n int, seed uint64, faults Faults) []purchase {
 	for i := range orders {
 		o := &orders[i]
 		o.key = fmt.Sprintf("demo-%d-%d", seed, i)
-		o.customer = fmt.Sprintf("%scustomer-%d", customers[o.kind], i)
+		o.customer = fmt.Sprintf("%scustomer-%d", customerPrefixes[o.kind], i)
 		for _, at := range random.Perm(len(catalogue))[:1+random.IntN(len(catalogue))] {
 			o.items = append(o.items, line{catalogue[at], 1 + random.IntN(3)})
 		}

@@ -6,32 +6,33 @@ import (
 	"github.com/farandole/farandole/services/audit"
 )
 
-// Report is how a run ended. Its JSON is the outside contract.
+// Report tells how a run ended. Its JSON is part of docs/contract.md.
 type Report struct {
 	Orders     int `json:"orders"`
 	Confirmed  int `json:"confirmed"`
 	Cancelled  int `json:"cancelled"`
 	Unfinished int `json:"unfinished"`
-	// DeadLettered letters were either Replayed, or Kept because nothing will
-	// ever make them right.
+	// DeadLettered is how many events became dead letters: Replayed of them were
+	// handled afterwards, Kept are left, because no service can ever handle them.
 	DeadLettered int `json:"dead_lettered"`
 	Replayed     int `json:"replayed"`
 	Kept         int `json:"kept"`
-	// DuplicatesInjected were dropped by the server or stored a second time;
-	// suppressed are those that had no second effect.
+	// DuplicatesInjected is how many events were published a second time,
+	// DuplicatesSuppressed how many of these had no second effect: the server
+	// dropped them, or the consumers' ledgers did.
 	DuplicatesInjected   int     `json:"duplicates_injected"`
 	DuplicatesSuppressed int     `json:"duplicates_suppressed"`
 	CrashesInjected      int     `json:"crashes_injected"`
 	Events               int     `json:"events"`
 	ElapsedMS            int64   `json:"elapsed_ms"`
 	SagaLatencyMS        Latency `json:"saga_latency_ms"`
-	// SagasPerSecond are the orders that ended, by the time from the first one's
-	// placing until nothing was left to do.
+	// SagasPerSecond is how many orders became final, divided by the time from the
+	// first request until no service had anything left to do.
 	SagasPerSecond float64      `json:"sagas_per_second"`
 	Seed           uint64       `json:"seed"`
 	Faults         Faults       `json:"faults"`
 	Audit          audit.Report `json:"audit"`
-	// Outcomes is each order's final status in the order of the plan.
+	// Outcomes is the final status of each order, in the order of the plan.
 	Outcomes []string `json:"-"`
 }
 

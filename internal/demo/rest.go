@@ -15,15 +15,15 @@ import (
 
 const (
 	restPoll  = 50 * time.Millisecond
-	restTwice = 2 // looks in a row that must agree
+	restLooks = 2 // how many snapshots in a row must find nothing to do
 )
 
-// errRestless is returned when the system does not come to rest in time.
+// errRestless is returned when something is left to do and nothing happens any more.
 var errRestless = errors.New("demo: the system does not come to rest")
 
-// awaitRest waits until no service has anything to do: nothing undelivered and
-// nothing unacknowledged for any durable consumer, and nothing unpublished in
-// the outbox in db.
+// awaitRest waits until no service has anything to do: no durable consumer has an
+// event that is undelivered or unacknowledged, and the outbox in db has no row that
+// is unpublished.
 func awaitRest(ctx context.Context, b *bus.Bus, db *database.Database) error {
 	o, err := db.Outbox(outbox.Config{Names: b.Names()})
 	if err != nil {
@@ -31,9 +31,9 @@ func awaitRest(ctx context.Context, b *bus.Bus, db *database.Database) error {
 	}
 	tick := time.NewTicker(restPoll)
 	defer tick.Stop()
-	var before look
-	for calm := 0; calm < restTwice; {
-		now, err := lookAt(ctx, b, o)
+	var before snapshot
+	for calm := 0; calm < restLooks; {
+		now, err := takeSnapshot(ctx, b, o)
 		switch {
 		case err == nil && now.open == 0 && now.last == before.last:
 			calm++
@@ -56,37 +56,38 @@ func awaitRest(ctx context.Context, b *bus.Bus, db *database.Database) error {
 	return nil
 }
 
-// look is what one look at the system saw.
-type look struct {
-	open int
-	// last is the stream's last sequence: while it moves, what was handed from
-	// the outbox to the stream may have been missed in both.
+// snapshot is what was left to do at one moment.
+type snapshot struct {
+	open int // events and rows
+	// last is the stream's last sequence. If it changes between two snapshots, a row
+	// may have become an event between the counts of rows and of events, and be in
+	// neither.
 	last uint64
 }
 
-// lookAt counts what the outbox and the durable consumers of the event stream
-// have not settled.
-func lookAt(ctx context.Context, b *bus.Bus, o *outbox.Outbox) (l look, err error) {
-	s, err := o.Stats(ctx)
+// takeSnapshot counts the rows that are unpublished and the events that the durable
+// consumers of the event stream have not acknowledged.
+func takeSnapshot(ctx context.Context, b *bus.Bus, o *outbox.Outbox) (s snapshot, err error) {
+	rows, err := o.Stats(ctx)
 	if err != nil {
-		return look{}, fmt.Errorf("demo: look at the outbox: %w", err)
+		return snapshot{}, fmt.Errorf("demo: look at the outbox: %w", err)
 	}
-	l.open = int(s.Pending + s.Processing)
+	s.open = int(rows.Pending + rows.Processing)
 	stream, err := b.JetStream().Stream(ctx, b.Names().EventsStream())
 	if err != nil {
-		return look{}, fmt.Errorf("demo: look at the stream: %w", err)
+		return snapshot{}, fmt.Errorf("demo: look at the stream: %w", err)
 	}
 	list := stream.ListConsumers(ctx)
 	for info := range list.Info() {
 		if isDurable(info) {
-			l.open += int(info.NumPending) + info.NumAckPending //nolint:gosec // small numbers
+			s.open += int(info.NumPending) + info.NumAckPending //nolint:gosec // small numbers
 		}
 	}
 	if err := list.Err(); err != nil {
-		return look{}, fmt.Errorf("demo: look at consumers: %w", err)
+		return snapshot{}, fmt.Errorf("demo: look at consumers: %w", err)
 	}
-	l.last = stream.CachedInfo().State.LastSeq
-	return l, nil
+	s.last = stream.CachedInfo().State.LastSeq
+	return s, nil
 }
 
 func isDurable(info *jetstream.ConsumerInfo) bool { return info.Config.Durable != "" }

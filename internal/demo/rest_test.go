@@ -79,14 +79,14 @@ func TestActor_tells_when_a_life_ends_by_itself(t *testing.T) {
 	t.Parallel()
 	reason := errors.New("no bucket")
 	died := make(chan error, 1)
-	a := &actor{
+	a := &supervisor{
 		name: "payment", failed: func(err error) { died <- err },
 		connect: func(context.Context, string) (*bus.Bus, error) { return bustest.NewBus(t), nil },
 		start: func(*bus.Bus) (process, error) {
 			return process{run: func(context.Context) error { return reason }}, nil
 		},
 	}
-	if err := a.rise(t.Context()); err != nil {
+	if err := a.startService(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-died; !errors.Is(err, reason) || !strings.Contains(err.Error(), "payment") {
@@ -97,8 +97,8 @@ func TestActor_tells_when_a_life_ends_by_itself(t *testing.T) {
 	}
 }
 
-// What a killed life of the order service had not committed stays uncommitted,
-// and its rows stay as they were, until there is another life.
+// What a killed instance of the order service had not committed stays uncommitted,
+// and its rows stay as they were, until the service is started again.
 func TestKill_commits_nothing_afterwards(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Orders: 40, Seed: 5, Faults: None}.withDefaults()
@@ -121,7 +121,7 @@ func TestKill_commits_nothing_afterwards(t *testing.T) {
 	}()
 	bustest.Eventually(t, time.Minute, func() bool { return placed.Load() > 5 })
 
-	s.actors[0].kill()
+	s.supervisors[0].kill()
 	rows := func() (text string) {
 		t.Helper()
 		err := s.store.DB.QueryRowContext(t.Context(), `SELECT CAST(
@@ -143,7 +143,7 @@ func TestKill_commits_nothing_afterwards(t *testing.T) {
 		}
 		<-time.After(10 * time.Millisecond)
 	}
-	if err := errors.Join(s.actors[0].rise(t.Context()), <-done); err != nil {
+	if err := errors.Join(s.supervisors[0].startService(t.Context()), <-done); err != nil {
 		t.Fatal(err)
 	}
 	if err := awaitRest(t.Context(), s.bus, s.store.Database); err != nil {

@@ -22,11 +22,9 @@ const (
 	phaseAuditing  = "auditing"
 )
 
-const (
-	progressEvery = 100 * time.Millisecond
-)
+const progressEvery = 100 * time.Millisecond
 
-// ErrConfig is returned when a setting makes no sense.
+// ErrConfig is returned by Run when a setting is wrong.
 var ErrConfig = errors.New("demo: configuration")
 
 // errDatabaseURL does not show the URL: it may hold a password.
@@ -62,11 +60,10 @@ func (c Config) validate() error {
 	}
 }
 
-// Run runs a whole system in this process with everything that docs/contract.md says
-// of the demo, and audits it. What is wrong with the system is in the report's
-// audit; the error says why there is no report: a setting ([ErrConfig]), a part
-// that could not be started or died, or ctx. Nothing runs or is left on disk
-// when it returns.
+// Run runs a whole system in this process and audits it. What the audit finds is in
+// the report. An error means that there is no report: a setting is wrong
+// ([ErrConfig]), a part could not be started or ended by itself, or ctx ended. When
+// Run returns, nothing runs any more and nothing is left on disk.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -86,7 +83,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	return report, nil
 }
 
-// run is one run on a system.
+// run is one run of the demo.
 type run struct {
 	*system
 	dose       dose
@@ -109,7 +106,8 @@ func newRun(s *system, begun time.Time) *run {
 	return r
 }
 
-// random returns an independent source for one kind of trouble.
+// random returns a source of random numbers. Each kind of fault has its own, so that
+// none depends on how often the others draw.
 func (r *run) random(stream uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(r.cfg.Seed, stream)) //nolint:gosec // reproducible on purpose
 }
@@ -120,15 +118,15 @@ func (r *run) notice(format string, args ...any) {
 	r.cfg.Notice(fmt.Sprintf(format, args...))
 }
 
-// perform goes through the phases while the watcher and the progress run beside.
+// perform runs the phases, and in the background what watches the run.
 func (r *run) perform(ctx context.Context) (Report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	beside, stop := context.WithCancel(ctx)
+	backgroundCtx, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
-	for _, f := range []func(context.Context) error{r.watcher.run, r.duplicator.run, r.showProgress, r.mourn} {
+	for _, f := range []func(context.Context) error{r.watcher.run, r.duplicator.run, r.showProgress, r.watchServices} {
 		background.Go(func() {
-			if err := f(beside); err != nil {
+			if err := f(backgroundCtx); err != nil {
 				cancel(err)
 			}
 		})
@@ -142,8 +140,8 @@ func (r *run) perform(ctx context.Context) (Report, error) {
 	return report, err
 }
 
-// mourn ends the run when a service ends by itself.
-func (r *run) mourn(ctx context.Context) error {
+// watchServices returns the error of a service that ends by itself.
+func (r *run) watchServices(ctx context.Context) error {
 	select {
 	case err := <-r.died:
 		return err

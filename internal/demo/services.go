@@ -23,24 +23,25 @@ import (
 
 const (
 	concurrency = 32
-	// lease is short, so that what a crash left is taken over quickly.
+	// lease is short, so that the events of a killed service are soon handled again.
 	lease          = 2 * time.Second
 	handlerTimeout = 1500 * time.Millisecond
-	// A transaction of the order service's may have to wait for others, which on
-	// a busy machine takes longer than a handler of the other services.
+	// The order service has more time: its transactions wait for each other, which
+	// takes long on a busy machine.
 	orderLease   = 2 * lease
 	orderTimeout = orderLease - lease/4
-	// gatewayTimeout is less patient than a slow customer's bank: the next try
-	// finds the charge made.
+	// gatewayTimeout is shorter than the two seconds of a slow customer. The first try
+	// times out, and the second one finds the charge made.
 	gatewayTimeout = time.Second
-	// attempts outlast the gateway's worst streak of failures.
+	// attempts is more than the gateway fails in a row.
 	attempts  = 8
 	baseDelay = 50 * time.Millisecond
 	maxDelay  = time.Second
 )
 
-// settings are those of every service's consumer. A grace of next to nothing
-// makes a killed life end at once; a life that is stopped has nothing to do.
+// settings returns the settings of every service's consumer. The grace period is
+// short so that a killed instance ends at once. A service that is stopped has
+// nothing under way.
 func settings(log zerolog.Logger) consumer.Config {
 	return consumer.Config{
 		Concurrency: concurrency, Lease: lease, HandlerTimeout: handlerTimeout, Grace: time.Millisecond,
@@ -49,15 +50,15 @@ func settings(log zerolog.Logger) consumer.Config {
 	}
 }
 
-// orderService has its HTTP interface on a port, and its orders in a database,
-// that outlive its crashes.
+// orderService starts instances of the order service. All of them listen on the same
+// address and open the same database.
 type orderService struct {
 	addr  string
 	store *store
 	log   zerolog.Logger
 }
 
-// newOrderService finds a free port.
+// newOrderService chooses a free port.
 func newOrderService(st *store, log zerolog.Logger) (*orderService, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -97,19 +98,20 @@ func (o *orderService) start(b *bus.Bus) (process, error) {
 		return errors.Join(err, db.Close())
 	}
 	return process{run: run, cut: func() {
-		//nolint:errcheck // a killed process has nobody to tell; run closes again and tells
+		//nolint:errcheck // run closes both again and returns the errors
 		_, _ = server.Close(), db.Close()
 	}}, nil
 }
 
-// paymentService keeps its fault over its lives.
+// paymentService starts instances of the payment service. It remembers over crashes
+// whether the fault "poison" is on.
 type paymentService struct {
 	gatewayURL string
 	ledger     ledger.Kind
 	log        zerolog.Logger
 
 	mu      sync.Mutex
-	healthy bool
+	healthy bool // the fault is off
 	current *payment.Service
 }
 
@@ -131,8 +133,8 @@ func (p *paymentService) start(b *bus.Bus) (process, error) {
 	return process{run: s.Run}, nil
 }
 
-// heal switches the fault off, for this life and the next ones.
-func (p *paymentService) heal() {
+// switchFaultOff switches the fault off, in this instance and the next ones.
+func (p *paymentService) switchFaultOff() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.healthy = true

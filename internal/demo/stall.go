@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// errStalled is why a run is given up.
+// errStalled is returned when a run is given up.
 var errStalled = errors.New("demo: nothing happens any more")
 
-// whileMoving is a context that ends when for some time no order was taken and no
-// event was stored. How long a run takes follows from what it was asked for.
-func (r *run) whileMoving(ctx context.Context) (context.Context, context.CancelFunc) {
+// untilStalled returns a context that ends when no order was placed and no event was
+// stored for Config.Patience. The run as a whole has no time limit, because it may
+// have any number of orders.
+func (r *run) untilStalled(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	patience := r.cfg.Patience
 	if r.cfg.Rate > 0 {
@@ -44,7 +45,7 @@ func (r *run) whileMoving(ctx context.Context) (context.Context, context.CancelF
 	}
 }
 
-// done counts what has happened.
+// done counts the orders that were placed and the events that were stored.
 func (r *run) done() int64 {
 	events, _, _ := r.watcher.counts()
 	return int64(events) + r.placed.Load()

@@ -35,7 +35,7 @@ func TestDemo_gives_up_when_nothing_happens_any_more(t *testing.T) {
 	if err := awaitRest(t.Context(), s.bus, s.store.Database); err != nil {
 		t.Fatal(err)
 	}
-	s.actors[2].kill() // inventory: no order gets to its end
+	s.supervisors[2].kill() // inventory: no order gets to its end
 	place(2)
 	if err := r.settle(t.Context()); !errors.Is(err, errRestless) || !errors.Is(err, errStalled) {
 		t.Errorf("error %v", err)
@@ -74,7 +74,7 @@ func TestClient_comes_again_when_the_service_says(t *testing.T) {
 	defer server.Close()
 	c := newClient(server.URL, 1)
 	defer c.close()
-	id, err := c.place(t.Context(), purchase{key: "k"})
+	id, err := c.place(t.Context(), plannedOrder{key: "k"})
 	if err != nil || id != "ord-1" || tries.Load() != 2 {
 		t.Fatalf("%s after %d tries: %v", id, tries.Load(), err)
 	}

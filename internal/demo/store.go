@@ -17,8 +17,8 @@ import (
 // dropTimeout bounds the removal of a schema.
 const dropTimeout = 10 * time.Second
 
-// store is the order service's database, of this run alone: a SQLite file in a
-// directory of its own, or a schema of its own in a Postgres database.
+// store is the order service's database. It exists only for one run: a SQLite file in
+// a temporary directory, or a schema in a Postgres database.
 type store struct {
 	*database.Database // the demo's own handle
 	target             string
@@ -53,8 +53,8 @@ func (s *store) makeFile() error {
 	return nil
 }
 
-// makeSchema makes a schema with a random name, in which the tables of all who
-// connect to the target are.
+// makeSchema creates a schema with a random name. Whoever connects to the target has
+// its tables there.
 func (s *store) makeSchema(ctx context.Context, databaseURL string) error {
 	u, err := url.Parse(databaseURL)
 	if err != nil {
@@ -85,10 +85,10 @@ func (s *store) makeSchema(ctx context.Context, databaseURL string) error {
 	return nil
 }
 
-// open opens the database for a life of the service.
+// open opens the database for an instance of the service.
 func (s *store) open() (*database.Database, error) { return database.Open(s.target) }
 
-// close removes the database with all that is in it. Nobody else uses it any more.
+// close deletes the database. No service may use it any more.
 func (s *store) close() error {
 	if err := errors.Join(s.Close(), s.remove()); err != nil {
 		return fmt.Errorf("demo: order's database: %w", err)

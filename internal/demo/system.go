@@ -19,22 +19,22 @@ import (
 // connectTimeout bounds a service's start; the server is in this process.
 const connectTimeout = 10 * time.Second
 
-// system is a whole system in this process: a NATS server with a temporary
-// store, a database, the services, each with its own connections, and the gateway.
+// system is a whole system in this process: a NATS server with a temporary store, a
+// database, the gateway, and the services, each with its own connections.
 type system struct {
-	cfg     Config
-	server  *embedded.Server
-	bus     *bus.Bus           // the demo's own
-	store   *store             // the order service's database
-	gateway *provider.Provider // a company outside: it never crashes here
-	payment *paymentService
-	actors  []*actor
-	shop    string // URL of the order service
-	// died gets why a service ended by itself, if one does.
+	cfg         Config
+	server      *embedded.Server
+	bus         *bus.Bus           // the demo's own
+	store       *store             // the order service's database
+	gateway     *provider.Provider // of another company; it is not killed
+	payment     *paymentService
+	supervisors []*supervisor
+	shop        string // URL of the order service
+	// died gets the error of the first service that ends by itself.
 	died chan error
 }
 
-// startSystem starts everything; on an error nothing is left running.
+// startSystem starts everything. If it fails, nothing is left running.
 func startSystem(ctx context.Context, cfg Config) (s *system, err error) {
 	s = &system{cfg: cfg, died: make(chan error, 1)}
 	defer func() {
@@ -64,24 +64,24 @@ func startSystem(ctx context.Context, cfg Config) (s *system, err error) {
 	}
 	s.shop = shop.url()
 	s.payment = &paymentService{gatewayURL: s.gateway.URL, ledger: cfg.Ledger, log: cfg.Logger, healthy: cfg.Faults == None}
-	s.actors = []*actor{
-		s.actor(string(order.Name), shop.start),
-		s.actor(string(payment.Name), s.payment.start),
-		s.actor(string(inventory.Name), startInventory(cfg.Logger)),
+	s.supervisors = []*supervisor{
+		s.supervisor(string(order.Name), shop.start),
+		s.supervisor(string(payment.Name), s.payment.start),
+		s.supervisor(string(inventory.Name), startInventory(cfg.Logger)),
 	}
-	for _, a := range s.actors {
-		if err = a.rise(ctx); err != nil {
+	for _, a := range s.supervisors {
+		if err = a.startService(ctx); err != nil {
 			return s, err
 		}
 	}
 	return s, nil
 }
 
-func (s *system) actor(name string, start func(*bus.Bus) (process, error)) *actor {
-	return &actor{name: name, connect: s.connect, start: start, failed: func(err error) {
+func (s *system) supervisor(name string, start func(*bus.Bus) (process, error)) *supervisor {
+	return &supervisor{name: name, connect: s.connect, start: start, failed: func(err error) {
 		select {
 		case s.died <- err:
-		default: // one reason is enough
+		default: // the first error is enough
 		}
 	}}
 }
@@ -99,7 +99,7 @@ func (s *system) connect(ctx context.Context, name string) (*bus.Bus, error) {
 // stop stops what was started, in the reverse order, and waits for it.
 func (s *system) stop() error {
 	var errs []error
-	for _, a := range s.actors {
+	for _, a := range s.supervisors {
 		errs = append(errs, a.stop())
 	}
 	if s.store != nil {

@@ -127,7 +127,7 @@ func tamper(t *testing.T, databaseURL string) {
 	sees(audit.Stored, "ord-lost", "none")
 
 	// What is done to the tables is not to be put right by the service.
-	if err := s.actors[0].stop(); err != nil {
+	if err := s.supervisors[0].stop(); err != nil {
 		t.Fatal(err)
 	}
 	tamperWithTables(t, s, sees, victim, other)

@@ -13,15 +13,16 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// dose is how much trouble a run gets, beside the customers who make some.
+// dose is how many faults are injected. Some customers cause more of their own
+// ([shares]).
 type dose struct {
-	crashes    int // of each service
-	duplicates int // of 1,000 events
-	poison     int // messages of each kind that no service can handle
-	// flaky is the share of the gateway's tries that fail with a 5xx, or are
-	// done and their answer is lost.
+	crashes    int // how often each service is killed
+	duplicates int // how many of 1,000 events are repeated
+	poison     int // how many messages of each kind of [poisonMessages] are stored
+	// flaky is the share of requests to the gateway that fail: with a 5xx, or because
+	// the answer is lost.
 	flaky float64
-	// outage is how long the gateway is down in the beginning.
+	// outage is how long the gateway is down at the start.
 	outage time.Duration
 }
 
@@ -31,18 +32,18 @@ var doses = map[Faults]dose{
 	Storm: {crashes: 3, duplicates: 250, poison: 5, flaky: 0.25, outage: 700 * time.Millisecond},
 }
 
-// duplicator publishes events again, in the two ways it happens: with the same
-// message id while the server remembers it (a publisher that got no answer),
-// and as another message, at once or long after (by whatever way it took).
+// duplicator publishes events a second time, in the two ways in which that happens:
+// with the same message id, as a publisher does that got no answer, and as a message
+// with no id, at once or much later.
 type duplicator struct {
 	bus      *bus.Bus
 	perMille int
 	random   *rand.Rand
 	done     chan struct{} // closed when run has returned
-	late     []event.Event // to be published again when all is done
+	late     []event.Event // to be published again by finish
 
 	mu                sync.Mutex
-	queue             chan event.Event // nil when nothing is taken any more
+	queue             chan event.Event // nil after finish
 	injected, dropped int
 }
 
@@ -53,7 +54,7 @@ func newDuplicator(b *bus.Bus, perMille, room int, random *rand.Rand) *duplicato
 // consumed says whether some service reacts to a type.
 func consumed(t string) bool { return t != typeCancelled }
 
-// offer lets the duplicator choose whether to repeat e. It does not block.
+// offer gives e to the duplicator, which repeats some of the events. It does not block.
 func (d *duplicator) offer(e event.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,13 +63,13 @@ func (d *duplicator) offer(e event.Event) {
 	}
 	select {
 	case d.queue <- e:
-	default: // enough trouble
+	default: // the queue is full: it has enough to repeat
 	}
 }
 
-// run repeats what was offered, until finish is called or ctx ends: a third of
-// it by the same message, a third by another one at once, a third by another
-// one when finish is called.
+// run repeats events until finish is called or ctx ends: a third of them with the
+// same message id, a third as another message at once, and a third as another
+// message when finish is called.
 func (d *duplicator) run(ctx context.Context) error {
 	defer close(d.done)
 	d.mu.Lock()
@@ -98,8 +99,8 @@ func (d *duplicator) run(ctx context.Context) error {
 	}
 }
 
-// finish takes nothing more, and publishes the late copies: their events took
-// effect long ago.
+// finish ends run and publishes the late copies, of events that took effect long
+// ago.
 func (d *duplicator) finish(ctx context.Context) error {
 	d.mu.Lock()
 	close(d.queue)
@@ -114,7 +115,7 @@ func (d *duplicator) finish(ctx context.Context) error {
 	return nil
 }
 
-// repeat publishes the same message again: the server should drop it.
+// repeat publishes an event with the same message id: the server should drop it.
 func (d *duplicator) repeat(ctx context.Context, e event.Event) error {
 	receipt, err := d.bus.Publish(ctx, e)
 	if err != nil {
@@ -124,8 +125,8 @@ func (d *duplicator) repeat(ctx context.Context, e event.Event) error {
 	return nil
 }
 
-// copy publishes the same event as another message: the server stores it, and
-// the consumers' ledgers must see that it has taken effect.
+// copy publishes an event without a message id. The server stores it, and the
+// consumers' ledgers must find that it has taken effect.
 func (d *duplicator) copy(ctx context.Context, e event.Event) error {
 	m, err := d.bus.Message(e)
 	if err != nil {
@@ -166,9 +167,9 @@ func send(ctx context.Context, b *bus.Bus, m *nats.Msg) error {
 	return err
 }
 
-// poisonMessages are messages that no service will ever be able to handle:
-// bytes that are no event, an event whose data is no order, and an order that
-// cannot be. They are about no order that anybody placed.
+// poisonMessages returns messages that no service can ever handle: bytes that are not
+// an event, an event whose data is not an order, and an order without any content.
+// No customer has placed any of these orders.
 func poisonMessages(b *bus.Bus, each int) ([]*nats.Msg, error) {
 	var messages []*nats.Msg
 	for i := range each {
@@ -179,8 +180,8 @@ func poisonMessages(b *bus.Bus, each int) ([]*nats.Msg, error) {
 			Data:    []byte("\x00\xff\x1b[2Jnot an event"),
 		})
 		for _, data := range []string{
-			`{"order_id": 7, "items": "none"}`, // does not fit
-			`{}`,                               // fits, means nothing
+			`{"order_id": 7, "items": "none"}`, // the members have other types
+			`{}`,                               // an order without content
 		} {
 			e, err := b.Seal(event.Draft{Type: typePlaced, Key: key, ContentType: event.ContentTypeJSON, Data: []byte(data)})
 			if err != nil {

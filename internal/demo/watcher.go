@@ -16,11 +16,11 @@ const (
 	typeCancelled = "order.cancelled.v1"
 )
 
-// watcher follows the event stream: it counts how orders end, and hands on
-// each event when it is seen for the first time.
+// watcher reads the event stream. It counts the orders that are confirmed and
+// cancelled, and calls seen for each event that it has not seen before.
 type watcher struct {
 	bus *bus.Bus
-	// seen is called for each new event, on the watcher's goroutine.
+	// seen is called for each new event, on the goroutine of run.
 	seen func(e event.Event)
 
 	mu                           sync.Mutex
@@ -28,10 +28,10 @@ type watcher struct {
 	events, confirmed, cancelled int
 }
 
-// run follows until ctx ends.
+// run reads until ctx ends.
 func (w *watcher) run(ctx context.Context) error {
 	err := follow.Read(ctx, w.bus, follow.Options{FromStart: true}, func(m follow.Message) error {
-		// What cannot be decoded was injected.
+		// A message that cannot be decoded is one of poisonMessages.
 		if e, problem := m.Event(); problem == "" && w.count(e) {
 			w.seen(e)
 		}
@@ -43,7 +43,7 @@ func (w *watcher) run(ctx context.Context) error {
 	return err
 }
 
-// count reports whether e is new.
+// count reports whether e is new, and counts it if so.
 func (w *watcher) count(e event.Event) bool {
 	key := event.EventKeyOf(e)
 	w.mu.Lock()
@@ -62,7 +62,8 @@ func (w *watcher) count(e event.Event) bool {
 	return true
 }
 
-// counts returns how many events were seen, and how orders ended.
+// counts returns how many events, and how many confirmed and cancelled orders, there
+// are so far.
 func (w *watcher) counts() (events, confirmed, cancelled int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

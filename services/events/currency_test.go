@@ -8,7 +8,7 @@ import (
 
 func TestMinorDigits(t *testing.T) {
 	t.Parallel()
-	for code, want := range map[string]int{"EUR": 2, "AED": 2, "ZWG": 2, "JPY": 0, "BIF": 0, "XPF": 0, "KWD": 3, "TND": 3, "CLF": 4, "UYW": 4} {
+	for code, want := range map[string]int{"EUR": 2, "AED": 2, "XAD": 2, "ZWG": 2, "JPY": 0, "BIF": 0, "XPF": 0, "KWD": 3, "TND": 3, "CLF": 4, "UYW": 4} {
 		if digits, ok := events.MinorDigits(code); !ok || digits != want {
 			t.Errorf("%s: %d, %t; want %d", code, digits, ok, want)
 		}

@@ -8,7 +8,8 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// The events of the order saga, in the order of the happy path, then of the way back.
+// The event types of the order saga: first those of an order that is confirmed,
+// then those of an order that is cancelled.
 var (
 	OrderPlaced          = event.Define[Placed]("order.placed.v1")
 	PaymentCaptured      = event.Define[Captured]("payment.captured.v1")
@@ -23,7 +24,7 @@ var (
 	OrderCancelled       = event.Define[Cancelled]("order.cancelled.v1")
 )
 
-// ErrInvalid is matched by what Validate returns.
+// ErrInvalid is matched by every error that a Validate method returns.
 var ErrInvalid = errors.New("events: invalid payload")
 
 // Money is an amount in minor units of a currency.
@@ -38,7 +39,7 @@ type Item struct {
 	Quantity int64  `json:"quantity"`
 }
 
-// Placed: a customer has ordered. Payment charges the total.
+// Placed says that a customer has ordered. The payment service charges the total.
 type Placed struct {
 	OrderID    string `json:"order_id"`
 	CustomerID string `json:"customer_id"`
@@ -46,8 +47,8 @@ type Placed struct {
 	Total      Money  `json:"total"`
 }
 
-// Captured: the money is there. It carries the items, so that inventory needs
-// to know nothing of orders.
+// Captured says that the customer has paid. It carries the items, so that the
+// inventory service needs no other event about the order.
 type Captured struct {
 	OrderID  string `json:"order_id"`
 	ChargeID string `json:"charge_id"`
@@ -55,59 +56,63 @@ type Captured struct {
 	Items    []Item `json:"items"`
 }
 
-// Declined: the gateway refuses the customer's payment.
+// Declined says that the payment gateway has refused the customer's payment.
 type Declined struct {
 	OrderID string `json:"order_id"`
 	Reason  string `json:"reason"`
 }
 
-// Reserved: all items are set aside.
+// Reserved says that all items are set aside for the order.
 type Reserved struct {
 	OrderID string `json:"order_id"`
 	Items   []Item `json:"items"`
 }
 
-// Rejected: at least one item is not in stock; nothing is set aside.
+// Rejected says that at least one item is not in stock. Nothing is set aside.
 type Rejected struct {
 	OrderID string `json:"order_id"`
 	Reason  string `json:"reason"`
 }
 
-// Released: what was set aside for the order, if anything, is free again.
+// Released says that nothing is set aside for the order any more.
 type Released struct {
 	OrderID string `json:"order_id"`
-	Items   []Item `json:"items"` // empty when nothing was reserved
+	Items   []Item `json:"items"` // what had been set aside; empty if nothing
 }
 
-// Refunded: the customer has their money back.
+// Refunded says that the customer has their money back.
 type Refunded struct {
 	OrderID  string `json:"order_id"`
 	RefundID string `json:"refund_id,omitempty"`
 	Amount   Money  `json:"amount"` // 0 when nothing had been charged
-	Reason   string `json:"reason"` // why the order is being undone
+	Reason   string `json:"reason"` // why the order is cancelled
 }
 
-// Confirmed: the order is final and good.
+// Confirmed says that the order is paid, its items are set aside, and it will not
+// change any more.
 type Confirmed struct {
 	OrderID string `json:"order_id"`
 	Total   Money  `json:"total"`
 }
 
-// Deadline: an order has had its time. If it has not ended it is cancelled.
+// Deadline says that the time of an order is over. An order that is not final by
+// then is cancelled.
 type Deadline struct {
 	OrderID string `json:"order_id"`
-	// Instance tells the order from an earlier one of the same id.
+	// Instance tells the order from an earlier one with the same id, whose row
+	// was deleted.
 	Instance string `json:"instance"`
 }
 
-// CancelRequested: the order is to be undone before its confirmation, because
-// the customer has changed their mind or its deadline has passed.
+// CancelRequested asks that an order be cancelled before it is confirmed, because
+// the customer wants it or its deadline has passed.
 type CancelRequested struct {
 	OrderID string `json:"order_id"`
 	Reason  string `json:"reason,omitempty"` // for people
 }
 
-// Cancelled: the order is final, and everything done for it undone.
+// Cancelled says that the order is cancelled for good: the money is refunded and
+// nothing is set aside.
 type Cancelled struct {
 	OrderID string `json:"order_id"`
 	Reason  string `json:"reason"`
@@ -124,7 +129,7 @@ func (p Placed) Validate() error {
 	return errors.Join(present("order_id", p.OrderID), present("customer_id", p.CustomerID), p.Total.Validate(), ValidateItems(p.Items))
 }
 
-// Validate checks that inventory can act on it.
+// Validate checks that the inventory service can act on it.
 func (c Captured) Validate() error {
 	return errors.Join(present("order_id", c.OrderID), present("charge_id", c.ChargeID), c.Amount.Validate(), ValidateItems(c.Items))
 }
@@ -141,7 +146,8 @@ func (m Money) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ValidateItems checks number, SKUs and quantities; a SKU stands once.
+// ValidateItems checks the number of items, their SKUs and their quantities. No
+// two items may have the same SKU.
 func ValidateItems(items []Item) error {
 	if len(items) == 0 || len(items) > MaxItems {
 		return fmt.Errorf("%w: %d items: want 1 to %d", ErrInvalid, len(items), MaxItems)
@@ -150,7 +156,7 @@ func ValidateItems(items []Item) error {
 	seen := map[string]bool{}
 	for i, it := range items {
 		if it.SKU == "" || seen[it.SKU] {
-			errs = append(errs, fmt.Errorf("%w: item %d: sku %q is empty or stands twice", ErrInvalid, i, it.SKU))
+			errs = append(errs, fmt.Errorf("%w: item %d: sku %q is empty or repeated", ErrInvalid, i, it.SKU))
 		}
 		seen[it.SKU] = true
 		if it.Quantity < 1 || it.Quantity > MaxQuantity {
@@ -167,7 +173,8 @@ func present(name, v string) error {
 	return nil
 }
 
-// Times returns m n times; ok is false when that does not fit.
+// Times returns m multiplied by n. ok is false when the product does not fit into
+// an int64, or when m or n is negative.
 func (m Money) Times(n int64) (product Money, ok bool) {
 	if n < 0 || m.Amount < 0 || (n > 0 && m.Amount > math.MaxInt64/n) {
 		return Money{}, false
@@ -175,7 +182,8 @@ func (m Money) Times(n int64) (product Money, ok bool) {
 	return Money{Amount: m.Amount * n, Currency: m.Currency}, true
 }
 
-// Plus returns the sum; ok is false when the currencies differ or it does not fit.
+// Plus returns the sum of m and o. ok is false when the currencies differ or the
+// sum does not fit into an int64.
 func (m Money) Plus(o Money) (sum Money, ok bool) {
 	if m.Currency != o.Currency || m.Amount > math.MaxInt64-o.Amount {
 		return Money{}, false

@@ -1,13 +1,10 @@
 package events_test
 
 import (
-	"encoding/json"
 	"errors"
 	"math"
-	"reflect"
 	"testing"
 
-	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -84,52 +81,4 @@ func TestMoneyDoesNotOverflow(t *testing.T) {
 	if _, ok := eur(1).Plus(events.Money{Amount: 1, Currency: "USD"}); ok {
 		t.Error("currencies are mixed")
 	}
-}
-
-// A rerun gets what the first run returned, to the last byte, also after the
-// state has been stored and read.
-func TestStepsRememberDrafts(t *testing.T) {
-	t.Parallel()
-	cause := sealed(t, "e1")
-	want := []event.Draft{
-		events.PaymentDeclined.New("ord-1", events.Declined{OrderID: "ord-1", Reason: `<"no" & €\u2028>` + "\u2028\x01"}),
-		events.OrderCancelled.New("ord-1", events.Cancelled{OrderID: "ord-1"}),
-	}
-	var none events.Steps
-	if drafts, known := none.Of(cause); known || drafts != nil {
-		t.Fatalf("nothing happened yet: %v", drafts)
-	}
-	steps := none.With(cause, want)
-	nothing := steps.With(sealed(t, "e2"), nil)
-	if len(none) != 0 || len(steps) != 1 || len(nothing) != 2 {
-		t.Fatalf("With changed its receiver: %d, %d, %d", len(none), len(steps), len(nothing))
-	}
-	data, err := json.Marshal(nothing)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stored events.Steps
-	if err := json.Unmarshal(data, &stored); err != nil {
-		t.Fatal(err)
-	}
-	for name, s := range map[string]events.Steps{"kept": nothing, "stored": stored} {
-		if got, known := s.Of(cause); !known || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %v, want %v", name, got, want)
-		}
-		if got, known := s.Of(sealed(t, "e2")); !known || len(got) != 0 {
-			t.Errorf("%s: an event that led to nothing: %v, %v", name, got, known)
-		}
-		if _, known := s.Of(sealed(t, "e3")); known {
-			t.Errorf("%s: an event that was never seen is known", name)
-		}
-	}
-}
-
-func sealed(t *testing.T, id string) event.Event {
-	t.Helper()
-	e, err := events.OrderPlaced.New("ord-1", order(func(*events.Placed) {})).Seal(event.Identity{ID: id, Source: "/test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
 }

@@ -7,11 +7,13 @@ import (
 	"github.com/farandole/farandole/services/events"
 )
 
-// The decisions are pure: an order and what has happened give the order's new
-// state and what follows. A state that stays as it is means that the event
-// comes too late, or again under another id, and nothing follows from it.
+// The functions in this file read and write nothing. From an order and an event
+// they compute the order's new state and the events that follow. If the status
+// stays as it is, nothing follows: the event is late, or was repeated under
+// another id.
 
-// onCaptured: the order is paid. While it is being cancelled, the refund is on its way.
+// onCaptured marks the order as paid. One that is being cancelled stays so: its
+// refund follows.
 func onCaptured(o Order, p events.Captured) (Order, []event.Draft, error) {
 	switch o.Status {
 	case "":
@@ -23,9 +25,9 @@ func onCaptured(o Order, p events.Captured) (Order, []event.Draft, error) {
 	return o, nil, nil
 }
 
-// onReserved confirms the order, also one whose payment is still to be heard
-// of: inventory reserves for paid orders only. An order that is being cancelled
-// is not confirmed any more: inventory will be told to release.
+// onReserved confirms the order, also if payment.captured.v1 has not arrived yet:
+// inventory reserves only for paid orders. An order that is being cancelled is not
+// confirmed: inventory releases its items.
 func onReserved(o Order, p events.Reserved) (Order, []event.Draft, error) {
 	switch o.Status {
 	case "":
@@ -47,7 +49,7 @@ func onDeclined(o Order, p events.Declined) (Order, []event.Draft, error) {
 	return next, drafts, nil
 }
 
-// onRefunded cancels the order: nothing is left to be undone.
+// onRefunded cancels the order: the refund is the last step of undoing it.
 func onRefunded(o Order, p events.Refunded) (Order, []event.Draft, error) {
 	if o.Status == "" {
 		return o, nil, unknown("payment refunded", p.OrderID)
@@ -70,8 +72,8 @@ func cancelled(o Order, reason string) (Order, []event.Draft) {
 	}
 }
 
-// onCancel decides on the customer's wish. Repeating it is fine until the
-// order is final; then the error matches errFinal.
+// onCancel begins to cancel the order because its customer asks for it. It may be
+// repeated. If the order is final the error matches errFinal.
 func onCancel(o Order) (Order, error) {
 	switch o.Status {
 	case "":
@@ -85,14 +87,15 @@ func onCancel(o Order) (Order, error) {
 	return o, nil
 }
 
-// Why an order is being cancelled, for people.
+// The reasons for which an order is cancelled, for people.
 const (
 	byCustomer = "cancelled by customer"
 	byDeadline = "deadline"
 )
 
-// onDeadline has an order undone that has not ended in time, as its customer's
-// wish would. A deadline that comes late, or is another order's, does nothing.
+// onDeadline begins to cancel an order that is not final in time. The deadline of
+// an order that is final or being cancelled, or of an earlier order with the same
+// id, does nothing.
 func onDeadline(o Order, p events.Deadline) (Order, []event.Draft, error) {
 	if o.Instance != p.Instance || o.Status != Placed && o.Status != Paid {
 		return o, nil, nil
@@ -101,8 +104,9 @@ func onDeadline(o Order, p events.Deadline) (Order, []event.Draft, error) {
 	return o, []event.Draft{events.OrderCancelRequested.New(o.key(), events.CancelRequested{OrderID: o.ID, Reason: byDeadline})}, nil
 }
 
-// unknown is a transient error: the row may be late, and if it never comes
-// the event must not vanish, as money may have moved.
+// unknown is the error for an order without a row. It is not permanent: the row may
+// be committed later. If it never is, the event becomes a dead letter, because the
+// customer may have been charged.
 func unknown(what, id string) error {
 	return fmt.Errorf("order: %s for %w %s", what, ErrUnknownOrder, id)
 }

@@ -3,18 +3,18 @@ package order
 import "errors"
 
 var (
-	// ErrNotReady is returned by [Service.Health] while the service has not
-	// seen to its tables.
+	// ErrNotReady is returned by [Service.Health] until Run has created or migrated
+	// the tables.
 	ErrNotReady = errors.New("order: not ready")
-	// ErrTables is returned when the tables cannot be made, read or written;
-	// the driver's error is wrapped.
+	// ErrTables is returned when the tables cannot be created, read or written. It
+	// wraps the driver's error.
 	ErrTables = errors.New("order: tables")
-	// ErrUnknownOrder is matched by the error of a reaction to an event about
-	// an order that has no row (yet).
+	// ErrUnknownOrder is matched by the error of a handler whose event is about an
+	// order that has no row, or not yet.
 	ErrUnknownOrder = errors.New("unknown order")
 )
 
-// Refusals of a request; each becomes a problem document.
+// Errors of a request. Each is answered with a problem document.
 var (
 	errNotFound   = errors.New("order: no such order")
 	errFull       = errors.New("order: too many orders are under way")
@@ -23,5 +23,6 @@ var (
 	errUnreadable = errors.New("order: row is unreadable")
 )
 
-// errDeleted is why an order that was there is not there a moment later.
+// errDeleted is returned when the row of an order is deleted between two
+// statements of one transaction.
 var errDeleted = errors.New("the row has just been deleted")

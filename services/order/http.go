@@ -13,8 +13,8 @@ import (
 // requestTimeout bounds what one request waits for the database.
 const requestTimeout = 10 * time.Second
 
-// accepted is the answer to POST /orders and POST /orders/{id}/cancel. It says
-// what the request has done, so repeating the request repeats the answer.
+// accepted is the answer to POST /orders and POST /orders/{id}/cancel. Status is
+// the one that the request led to, so a repeated request gets the same answer.
 type accepted struct {
 	OrderID string `json:"order_id"`
 	Status  Status `json:"status"`
@@ -96,8 +96,8 @@ func (s *Service) postCancel(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusAccepted, event.ContentTypeJSON, accepted{OrderID: id, Status: Cancelling})
 }
 
-// fail answers with the problem that an error is. The client's mistakes are
-// not logged.
+// fail answers with the problem document of an error. It does not log mistakes of
+// the client.
 func (s *Service) fail(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errNotFound):
@@ -117,7 +117,8 @@ func (s *Service) fail(w http.ResponseWriter, err error) {
 	}
 }
 
-// problems answers as a problem document what the mux would refuse as text.
+// problems answers with a problem document where the mux would answer with text:
+// for an unknown path or method.
 func problems(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refusal, pattern := mux.Handler(r)

@@ -15,7 +15,7 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// Orders on a page of a list.
+// How many orders are on a page of a list.
 const (
 	defaultLimit = 50
 	maxLimit     = 200
@@ -28,9 +28,9 @@ type page struct {
 	Next string `json:"next,omitempty"`
 }
 
-// getOrders lists orders, newest first. A page begins behind the last order of
-// the one before, wherever that now is: what is placed meanwhile neither shows
-// an order twice nor hides one.
+// getOrders lists orders, newest first. A page begins after the last order of the
+// page before it. So orders that are placed meanwhile make no order appear twice
+// or not at all.
 func (s *Service) getOrders(w http.ResponseWriter, r *http.Request) {
 	wanted, p := readSelection(r.URL.RawQuery)
 	if p != nil {
@@ -74,7 +74,8 @@ func (s *Service) page(ctx context.Context, wanted selection) (page, error) {
 	return found, nil
 }
 
-// readSelection reads the query of a list, or says what is wrong with it.
+// readSelection reads the query of a list. If it is wrong, the problem document
+// says why.
 func readSelection(query string) (selection, *problem) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -93,7 +94,7 @@ func readSelection(query string) (selection, *problem) {
 	return s, nil
 }
 
-// set takes one parameter, or says what is wrong with it.
+// set takes over one parameter. wrong says what is wrong with it, "" for nothing.
 func (s *selection) set(name string, values []string) (wrong string) {
 	value := values[0]
 	switch name {
@@ -123,12 +124,12 @@ func (s *selection) set(name string, values []string) (wrong string) {
 		return "is unknown: there are limit, cursor, status and customer_id"
 	}
 	if len(values) > 1 {
-		return "stands more than once"
+		return "is repeated"
 	}
 	return ""
 }
 
-// cursor is the position as clients carry it about; they need not understand it.
+// cursor is the position as a client gets it and sends it back.
 func (p position) cursor() string {
 	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d %s", p.created.UnixMilli(), p.id))
 }
@@ -146,5 +147,5 @@ func parseCursor(cursor string) (position, bool) {
 	return position{time.UnixMilli(ms).UTC(), id}, true
 }
 
-// lastMilli is the end of the year 9999: times after it are no times in JSON.
+// lastMilli is the end of the year 9999: JSON cannot hold a later time.
 const lastMilli = 253402300799999

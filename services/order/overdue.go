@@ -8,24 +8,27 @@ import (
 	"github.com/farandole/farandole/services/events"
 )
 
-// An order's timer waits in NATS and is as safe as that. The table is what the
-// service goes by: an order that is open although its deadline has long passed
-// has lost its timer, and is undone without one.
+// An order's timer is stored in NATS and can be lost with it. The table tells: an
+// order that is still open a minute after its deadline has lost its timer, and the
+// service cancels it without one.
 
 const (
-	// overdueAfter is how long after its deadline an order is overdue: longer
-	// than a timer's event takes, and than the clocks of processes differ.
+	// overdueAfter is how long after its deadline an order counts as overdue. It is
+	// longer than the delivery of a timer's event, and longer than the clocks of two
+	// processes may differ.
 	overdueAfter = time.Minute
-	// overdueEvery is how often they are looked for.
+	// overdueEvery is how often the service looks for overdue orders.
 	overdueEvery = time.Minute
-	// overdueFirst is how soon after the start, and again while it is not healthy.
+	// overdueFirst is how soon after the start it looks, and how often it tries
+	// while it is not healthy.
 	overdueFirst = time.Second
-	// overdueBatch is how many are read at once.
+	// overdueBatch is how many overdue orders are read at once.
 	overdueBatch = 100
 )
 
-// watchOverdue undoes overdue orders until ctx ends. While NATS or the database
-// are away orders are late for that reason, so it waits until the service is healthy.
+// watchOverdue cancels overdue orders until ctx ends. It does so only while the
+// service is healthy: during an outage of NATS or the database orders are late
+// without having lost their timers.
 func (s *Service) watchOverdue(ctx context.Context) {
 	for delay := overdueFirst; ; {
 		select {
@@ -38,7 +41,7 @@ func (s *Service) watchOverdue(ctx context.Context) {
 			continue
 		}
 		delay = overdueEvery
-		n, err := s.undoOverdue(ctx)
+		n, err := s.cancelOverdue(ctx)
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn().Err(err).Msg("overdue orders not looked for, will try again")
 		}
@@ -48,29 +51,29 @@ func (s *Service) watchOverdue(ctx context.Context) {
 	}
 }
 
-// undoOverdue does what the timers of overdue orders would have done, and
-// reports for how many.
-func (s *Service) undoOverdue(ctx context.Context) (undone int, err error) {
+// cancelOverdue cancels the orders that are overdue and returns how many.
+func (s *Service) cancelOverdue(ctx context.Context) (cancelled int, err error) {
 	before := now().Add(-s.deadline - overdueAfter)
 	for {
 		late, err := s.table.openBefore(ctx, s.db.DB, before, overdueBatch)
 		if err != nil {
-			return undone, err
+			return cancelled, err
 		}
 		for _, o := range late {
-			if err := s.undo(ctx, o); err != nil {
-				return undone, err
+			if err := s.expire(ctx, o); err != nil {
+				return cancelled, err
 			}
-			undone++
+			cancelled++
 		}
 		if len(late) < overdueBatch {
-			return undone, nil
+			return cancelled, nil
 		}
 	}
 }
 
-// undo is the deadline of one order. If others are faster it does nothing.
-func (s *Service) undo(ctx context.Context, late Order) error {
+// expire does what the event of the order's timer would have done. It does nothing
+// if the order has changed since it was read.
+func (s *Service) expire(ctx context.Context, late Order) error {
 	return s.inTx(ctx, func(tx *sql.Tx) error {
 		o, err := s.table.lock(ctx, tx, late.ID)
 		if err != nil {

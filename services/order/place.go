@@ -11,10 +11,10 @@ import (
 	"github.com/farandole/farandole/services/events"
 )
 
-// place records a new order and adds its event to the outbox, in one
-// transaction. The order of an earlier request with the same key stands; if
-// that was another request the error matches errKeyReused. It matches errFull, and
-// nothing was done, while there is no room for a new order.
+// place writes a new order and its event in one transaction. If an earlier request
+// had the same idempotency key, its order stays as it is; if that request was
+// another one, the error matches errKeyReused. If there is no room for a new order
+// the error matches errFull, and nothing is written.
 func (s *Service) place(ctx context.Context, o Order) error {
 	if err := s.open(); err != nil {
 		return err
@@ -47,8 +47,8 @@ func (s *Service) place(ctx context.Context, o Order) error {
 	})
 }
 
-// cancel records the customer's wish and adds its event to the outbox, in one
-// transaction. Errors are those of onCancel.
+// cancel marks the order as being cancelled and writes the event that asks for it,
+// in one transaction. Its errors are those of onCancel.
 func (s *Service) cancel(ctx context.Context, id string) error {
 	return s.inTx(ctx, func(tx *sql.Tx) error {
 		o, err := s.table.lock(ctx, tx, id)
@@ -82,8 +82,8 @@ func (s *Service) tell(ctx context.Context, tx *sql.Tx, id string, d event.Draft
 	return nil
 }
 
-// inTx commits what f does, unless f fails. After an error of the commit it is
-// not known whether it was committed.
+// inTx runs f in a transaction and commits it, unless f fails. If the commit fails
+// it is not known whether the transaction is committed.
 func (s *Service) inTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 	if err := s.open(); err != nil {
 		return err
@@ -102,7 +102,8 @@ func (s *Service) inTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return nil
 }
 
-// ignoreDone drops the error of rolling back what has ended with its context.
+// ignoreDone drops the error of a rollback after the transaction has ended with
+// its context.
 func ignoreDone(err error) error {
 	if errors.Is(err, sql.ErrTxDone) {
 		return nil

@@ -38,7 +38,7 @@ func invalid(errs []fieldError) *problem {
 	return p
 }
 
-// badQuery tells all that is wrong, also in the detail: it is short.
+// badQuery is the problem document of a wrong query. Its detail names every error.
 func badQuery(errs []fieldError) *problem {
 	var detail []string
 	for _, e := range errs {
@@ -49,7 +49,7 @@ func badQuery(errs []fieldError) *problem {
 	return p
 }
 
-// unavailable asks the client to come again soon.
+// unavailable asks the client to send the request again soon.
 func unavailable(detail string) *problem {
 	return newProblem(http.StatusServiceUnavailable, "unavailable", detail)
 }

@@ -11,12 +11,11 @@ import (
 	"github.com/farandole/farandole/services/events"
 )
 
-// lateRecord is how long an event about an unknown order waits at least for the
-// next attempt, whatever its backoff draws: a row may be four seconds late by
-// default.
+// lateRecord is the least delay before the next attempt at an event whose order has
+// no row yet. With the default of five attempts the row may be four seconds late.
 const lateRecord = time.Second
 
-// deadlineTimer is the name of an order's timer.
+// deadlineTimer is the name of the timer of an order's deadline.
 const deadlineTimer = "deadline"
 
 // reaction makes a handler of a decision. The new state, what follows from the
@@ -53,8 +52,8 @@ func reaction[T any](s *Service, decide func(o Order, p T) (Order, []event.Draft
 	}
 }
 
-// stepOf is the step in which drafts follow. What ends the order ends the wait
-// for it, too.
+// stepOf is the step that emits drafts. If one of them says that the order is final,
+// the step also cancels the order's timer.
 func stepOf(id event.Key, drafts []event.Draft) consumer.Step {
 	step := consumer.Emit(drafts...)
 	for _, d := range drafts {
@@ -65,9 +64,10 @@ func stepOf(id event.Key, drafts []event.Draft) consumer.Step {
 	return step
 }
 
-// placed sets the deadline of an order that this service has announced. What
-// else calls itself a new order is not waited for. The order is locked, so that
-// its timer is set before its end cancels it, or not at all.
+// placed sets the timer of a new order's deadline. It skips an order.placed.v1 that
+// this service did not emit. It locks the order, so that the step that makes the
+// order final comes either before, and then no timer is set, or after, and then it
+// cancels the timer.
 func (s *Service) placed(ctx context.Context, e event.Event, p events.Placed) (consumer.Step, error) {
 	if e.Source() != source {
 		return consumer.Step{}, consumer.Skip

@@ -10,19 +10,19 @@ import (
 	"github.com/farandole/farandole/services/events"
 )
 
-// Status is where an order stands. The empty one is an order never heard of.
+// Status is the state of an order. It is empty for an order that does not exist.
 type Status string
 
-// The statuses. Confirmed and cancelled are final.
+// The statuses. An order with one of the last two is final.
 const (
 	Placed     Status = "placed"     // accepted, not paid
-	Paid       Status = "paid"       // the money is there
-	Cancelling Status = "cancelling" // the customer wants out or its time is up, and it is being undone
-	Confirmed  Status = "confirmed"  // paid and reserved
-	Cancelled  Status = "cancelled"  // nothing is left of it
+	Paid       Status = "paid"       // the customer was charged
+	Cancelling Status = "cancelling" // its customer or its deadline asked for it; refund and release are under way
+	Confirmed  Status = "confirmed"  // paid, and all items are reserved
+	Cancelled  Status = "cancelled"  // refunded and released, as far as there was anything
 )
 
-// statuses are all of them.
+// statuses holds every status of an order that exists.
 var statuses = [...]Status{Placed, Paid, Cancelling, Confirmed, Cancelled}
 
 // Order is a row of the table orders.
@@ -33,35 +33,37 @@ type Order struct {
 	Currency   string
 	Total      int64 // minor units
 	Items      []events.Item
-	// Reason is why the order is being cancelled or is cancelled, for people.
+	// Reason says why the order is cancelled, for people.
 	Reason string
-	// Created is when the order was placed, and Updated when its status last
-	// changed, in milliseconds: by the clock of whichever process did it.
+	// Created is when the order was placed, Updated when its status last changed.
+	// Both are whole milliseconds, by the clock of the process that wrote them.
 	Created, Updated time.Time
-	// Instance is random: it tells the order from an earlier one of the same
-	// id, whose row was deleted.
+	// Instance is random. It tells the order from an earlier one with the same id,
+	// whose row was deleted.
 	Instance string
-	// Request identifies the content of the request that placed the order.
+	// Request is a hash of the body of the request that placed the order.
 	Request string
 }
 
 func (o Order) key() event.Key { return event.Key(o.ID) }
 
-// eventID is the id of an event that tells of the order and has no cause.
+// eventID is the id of an event about the order that no other event has caused:
+// order.placed.v1, and order.cancel_requested.v1 unless the timer caused it.
 func (o Order) eventID(what string) string { return o.ID + "." + o.Instance + "." + what }
 
 func (o Order) money() events.Money { return events.Money{Amount: o.Total, Currency: o.Currency} }
 
-// idBytes are 80 bits, 16 characters of base32: no two keys of any shop meet.
+// idBytes is the length of the hash in an order's id: 80 bits, 16 characters of
+// base32, so that two keys never have the same.
 const idBytes = 10
 
-// orderID makes an order's id from its customer and the request's idempotency
-// key: a customer can neither guess nor block another one's keys. A customer id
-// holds no NUL.
+// orderID makes an order's id from its customer and the request's idempotency key.
+// With the customer in it, nobody can use up another customer's keys. NUL cannot be
+// part of a customer id, so it separates the two.
 func orderID(customerID, idempotencyKey string) string {
 	sum := sha256.Sum256([]byte(customerID + "\x00" + idempotencyKey))
 	return "ord-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:idBytes]))
 }
 
-// now is the time as rows have it.
+// now is the time in the form in which rows hold it.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }

@@ -28,7 +28,7 @@ type placeRequest struct {
 	Items      []events.Item `json:"items"`
 }
 
-// price is the catalogue: hundredths, of whatever currency.
+// price is the catalogue. It returns hundredths of any currency: 2500 for 25.00.
 func price(sku string) (int64, bool) {
 	switch sku {
 	case "widget":
@@ -44,8 +44,8 @@ func price(sku string) (int64, bool) {
 	}
 }
 
-// minorUnits returns hundredths of a currency in its minor unit, which has so
-// many digits; half a unit is rounded up: a gadget of 99.50 is 100 JPY.
+// minorUnits converts hundredths to the minor unit of a currency, which has the
+// given number of digits. Half a unit is rounded up: 9950 hundredths are 100 JPY.
 func minorUnits(hundredths int64, digits int) int64 {
 	for ; digits > 2; digits-- {
 		hundredths *= 10
@@ -56,7 +56,8 @@ func minorUnits(hundredths int64, digits int) int64 {
 	return (hundredths + 50) / 100
 }
 
-// readOrder makes an order of a request, or says what is wrong with it.
+// readOrder makes an order of a request. If the request is wrong, the problem
+// document says why.
 func readOrder(w http.ResponseWriter, r *http.Request) (Order, *problem) {
 	keys := r.Header.Values("Idempotency-Key")
 	if len(keys) != 1 || keys[0] == "" || len(keys[0]) > maxKey {
@@ -80,7 +81,7 @@ func readOrder(w http.ResponseWriter, r *http.Request) (Order, *problem) {
 	if o.Request, err = event.ContentID(json.RawMessage(body)); err != nil {
 		return Order{}, badRequest("The body repeats a member.")
 	}
-	// encoding/json overlooks the case of names; here they have one spelling.
+	// encoding/json also accepts "Customer_ID". Here a name has one spelling.
 	if id, err := event.ContentID(request); err != nil || id != o.Request {
 		return Order{}, badRequest("The members are customer_id, currency and items, of an item sku and quantity, spelt like this.")
 	}
@@ -88,7 +89,7 @@ func readOrder(w http.ResponseWriter, r *http.Request) (Order, *problem) {
 	return o, nil
 }
 
-// decode reads exactly one JSON object with no members that it does not know.
+// decode reads one JSON object. It refuses members that it does not know.
 func decode(body []byte) (r placeRequest, p *problem) {
 	if !utf8.Valid(body) {
 		return r, badRequest("The body is not UTF-8.")
@@ -96,7 +97,7 @@ func decode(body []byte) (r placeRequest, p *problem) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&r); err != nil {
-		return r, badRequest("The body is not an order in JSON: " + told(err) + ".")
+		return r, badRequest("The body is not an order in JSON: " + explain(err) + ".")
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return r, badRequest("Something follows the JSON object.")
@@ -104,8 +105,8 @@ func decode(body []byte) (r placeRequest, p *problem) {
 	return r, nil
 }
 
-// told is a decoding error without the names of Go types.
-func told(err error) string {
+// explain tells a decoding error without the names of Go types.
+func explain(err error) string {
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &wrong) && wrong.Field == "":
@@ -117,12 +118,12 @@ func told(err error) string {
 	}
 }
 
-// customerRule is what validCustomer checks, for people.
+// customerRule tells people what validCustomer checks.
 const customerRule = "must have 1 to 128 bytes, none of them NUL"
 
 func validCustomer(id string) bool { return id != "" && len(id) <= maxCustomerID && storable(id) }
 
-// order checks the request and totals it.
+// order checks the request and adds up the total.
 func (r placeRequest) order() (Order, []fieldError) {
 	var errs []fieldError
 	fail := func(pointer, format string, args ...any) {
@@ -147,7 +148,7 @@ func (r placeRequest) order() (Order, []fieldError) {
 			fail(fmt.Sprintf("items/%d/sku", i), "is not in the catalogue")
 		}
 		if seen[item.SKU] {
-			fail(fmt.Sprintf("items/%d/sku", i), "stands twice")
+			fail(fmt.Sprintf("items/%d/sku", i), "is repeated")
 		}
 		seen[item.SKU] = true
 		if item.Quantity < 1 || item.Quantity > events.MaxQuantity {

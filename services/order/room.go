@@ -7,31 +7,31 @@ import (
 )
 
 const (
-	// roomLimit is how many young orders may be under way: more than the services
-	// need to be busy, and few enough that the last one's turn comes within three
-	// seconds where a hundred a second are finished.
+	// roomLimit is how many orders may be under way, of those placed within the last
+	// roomAge. It is more than it takes to keep the services busy, and few enough
+	// that the last one is final within three seconds at a hundred orders a second.
 	roomLimit = 300
-	// roomAge is how long an order counts. One that takes longer waits for
-	// something else than its turn: a provider, or somebody to mend a fault.
+	// roomAge is how long an order counts. An older one does not wait for its turn
+	// any more, but for a payment provider or for somebody who mends a fault.
 	roomAge = time.Minute
-	// roomLook is how often the orders under way are counted.
+	// roomLook is how often at most the orders under way are counted.
 	roomLook = 100 * time.Millisecond
 	// roomPatience is how long a new order waits for room.
 	roomPatience = 2 * time.Second
 )
 
-// room lets new orders in as others end, so that an order that was taken is not
-// kept waiting by those taken after it.
+// room bounds how many orders are under way: new ones are taken as others become
+// final, so that an order that was taken does not wait for those taken after it.
 type room struct {
 	limit int
-	// count says how many orders are under way that were placed since a time, at
-	// most some. It is the table's word: several services share it.
+	// count returns how many orders placed since a time are under way; it stops
+	// counting at most. It reads the table, which several services may share.
 	count func(ctx context.Context, since time.Time, most int) (int, error)
 
 	mu      sync.Mutex
 	waiting int
-	left    int       // of the places that there were
-	looked  time.Time // when
+	left    int       // places still free, of those that the last count found
+	looked  time.Time // when they were last counted
 }
 
 // enter waits for a place. The error is errFull, the context's, or that of count.
@@ -65,8 +65,8 @@ func (r *room) enter(ctx context.Context) error {
 	}
 }
 
-// look counts again if the last time is long ago. It is called with mu, which is
-// free while it counts: others go by what there was.
+// look counts again unless that was done within roomLook. It is called with mu held
+// and releases it while it counts; others use the last count meanwhile.
 func (r *room) look(ctx context.Context) error {
 	now := time.Now()
 	if now.Sub(r.looked) < roomLook {

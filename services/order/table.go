@@ -13,18 +13,19 @@ import (
 	"github.com/farandole/farandole/outbox"
 )
 
-// table is the table orders. Its methods take the transaction that they are
-// part of, or the database.
+// table reads and writes the table orders. Its methods take the transaction that
+// they are part of, or the database.
 type table struct{ dialect outbox.Dialect }
 
-// querier is what a table reads from: *sql.DB and *sql.Tx are.
+// querier is a *sql.DB or *sql.Tx.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
 const selected = `SELECT order_id, status, reason, customer_id, currency, total, items, request, instance, created_at, updated_at FROM orders`
 
-// insert adds a new order; false if there is one of its id, which stands.
+// insert adds a new order. It returns false and changes nothing if there is an
+// order with its id.
 func (t table) insert(ctx context.Context, tx *sql.Tx, o Order) (bool, error) {
 	items, err := json.Marshal(o.Items)
 	if err != nil {
@@ -45,13 +46,13 @@ func (t table) insert(ctx context.Context, tx *sql.Tx, o Order) (bool, error) {
 	return n == 1, nil
 }
 
-// get returns an order, the zero one if there is none.
+// get returns an order, or the zero order if there is none.
 func (t table) get(ctx context.Context, q querier, id string) (Order, error) {
 	return t.one(ctx, q, id, "")
 }
 
-// lock returns an order, which nobody else changes before the transaction ends.
-// SQLite has one writer: its transactions begin with the lock.
+// lock returns an order that nobody else can change before the transaction ends. On
+// SQLite every transaction of a writer holds the lock of the whole file.
 func (t table) lock(ctx context.Context, tx *sql.Tx, id string) (Order, error) {
 	if t.dialect == outbox.Postgres {
 		return t.one(ctx, tx, id, " FOR UPDATE")
@@ -70,7 +71,7 @@ func (t table) one(ctx context.Context, q querier, id, suffix string) (Order, er
 	return all[0], nil
 }
 
-// update writes what can change of an order.
+// update writes the columns of an order that can change.
 func (t table) update(ctx context.Context, tx *sql.Tx, o Order) error {
 	_, err := tx.ExecContext(ctx, `UPDATE orders SET status = $2, reason = $3, updated_at = $4 WHERE order_id = $1`,
 		o.ID, string(o.Status), text(o.Reason), t.time(o.Updated))
@@ -80,7 +81,8 @@ func (t table) update(ctx context.Context, tx *sql.Tx, o Order) error {
 	return nil
 }
 
-// underWay counts orders that have not ended and were placed since a time, at most some.
+// underWay counts the orders that are not final and were placed since a time. It
+// stops counting at most.
 func (t table) underWay(ctx context.Context, db *sql.DB, since time.Time, most int) (n int, err error) {
 	err = db.QueryRowContext(ctx, `SELECT count(*) FROM (
 		SELECT 1 FROM orders WHERE status IN ('placed', 'paid', 'cancelling') AND created_at > $1 LIMIT $2
@@ -91,7 +93,7 @@ func (t table) underWay(ctx context.Context, db *sql.DB, since time.Time, most i
 	return n, nil
 }
 
-// selection says which orders a list has, newest first.
+// selection says which orders a list holds.
 type selection struct {
 	status   Status    // "" for all
 	customer string    // "" for all
@@ -99,19 +101,20 @@ type selection struct {
 	limit    int
 }
 
-// position is where in a list an order stands.
+// position is the place of an order in a list, which is sorted by these two.
 type position struct {
 	created time.Time
 	id      string
 }
 
-// list returns the selected orders.
+// list returns the selected orders, newest first.
 func (t table) list(ctx context.Context, q querier, s selection) ([]Order, error) {
 	query, args := t.listing(s)
 	return t.query(ctx, q, query, args...)
 }
 
-// openBefore returns orders that were placed before some time and are open still, oldest first.
+// openBefore returns the oldest orders that were placed before a time and are
+// neither final nor being cancelled.
 func (t table) openBefore(ctx context.Context, q querier, before time.Time, limit int) ([]Order, error) {
 	return t.query(ctx, q, selected+` WHERE status IN ('placed', 'paid') AND created_at < $1 ORDER BY created_at LIMIT $2`,
 		t.time(before), limit)
@@ -167,7 +170,8 @@ func (t table) query(ctx context.Context, q querier, query string, args ...any) 
 
 func failed(what string, err error) error { return fmt.Errorf("%w: %s: %w", ErrTables, what, err) }
 
-// time is a time as the column has it: SQLite has no type for it.
+// time is a time in the form of the column: milliseconds since 1970 on SQLite,
+// which has no type for times.
 func (t table) time(at time.Time) any {
 	if t.dialect == outbox.Postgres {
 		return at
@@ -175,7 +179,7 @@ func (t table) time(at time.Time) any {
 	return at.UnixMilli()
 }
 
-// moment reads a time of either database.
+// moment scans a time of either database.
 type moment struct{ time.Time }
 
 // Scan implements [sql.Scanner].
@@ -191,10 +195,11 @@ func (m *moment) Scan(v any) error {
 	return nil
 }
 
-// storable says whether both databases take s as text. Postgres refuses NUL.
+// storable says whether both databases can store s as text. Postgres refuses NUL.
 func storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
-// text is what of s is storable: it may come from another service's event.
+// text makes s storable: it replaces what is not by U+FFFD. s may come from another
+// service's event.
 func text(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
 }

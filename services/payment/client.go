@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	maxAnswer     = 64 << 10 // bytes of the gateway's answer that are read
+	maxAnswer     = 64 << 10 // how many bytes of an answer are read
 	maxRetryAfter = 30 * time.Second
-	maxDetail     = 200 // bytes of a refusal that are told
+	maxQuote      = 200 // how many bytes of a failed answer the error quotes
 )
 
 // client calls the gateway. It is safe for concurrent use.
@@ -37,7 +37,7 @@ func newClient(url string, timeout time.Duration, connections int, m *metrics) *
 			MaxIdleConnsPerHost: connections,
 			IdleConnTimeout:     90 * time.Second,
 		},
-		// A redirected POST may have become a GET: better to report it.
+		// Go would follow some redirects of a POST with a GET. A redirect is an error here.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
@@ -48,7 +48,7 @@ type result string
 const (
 	chargeCaptured result = "captured"
 	chargeDeclined result = "declined"
-	chargeVoided   result = "voided" // the order was given up: nothing is charged
+	chargeVoided   result = "voided" // the order was cancelled before: nothing is charged
 )
 
 // charge is the gateway's answer to a charge.
@@ -60,8 +60,8 @@ type charge struct {
 	Reason   string `json:"reason"`
 }
 
-// void is the gateway's answer to a void; ChargeID is empty and Amount 0 when
-// nothing was charged.
+// void is the gateway's answer to a void. If nothing was charged, ChargeID is
+// empty and Amount is 0.
 type void struct {
 	RefundID string `json:"refund_id"`
 	ChargeID string `json:"charge_id"`
@@ -69,14 +69,17 @@ type void struct {
 	Currency string `json:"currency"`
 }
 
-// problemVoided is the type of the gateway's problem for a voided charge.
+// problemVoided is the type of the problem document with which the gateway
+// refuses to charge a voided key.
 const problemVoided = "urn:farandole:gateway:voided"
 
-// The idempotency keys. An order id may hold what no header can.
+// The idempotency keys of an order, escaped because they go into a header and
+// an order id may hold any text.
 func chargeKey(orderID string) string { return "charge-" + event.EscapeKey(event.Key(orderID)) }
 func refundKey(orderID string) string { return "refund-" + event.EscapeKey(event.Key(orderID)) }
 
-// charge asks for the order's total, once however often it is called.
+// charge charges the order's total. However often it is called for an order, the
+// gateway charges once.
 func (c *client) charge(ctx context.Context, p events.Placed) (charge, error) {
 	status, answer, err := c.post(ctx, "/charges", chargeKey(p.OrderID), map[string]any{
 		"order_id": p.OrderID, "customer_id": p.CustomerID, "amount": p.Total.Amount, "currency": p.Total.Currency,
@@ -106,8 +109,8 @@ func (c *client) charge(ctx context.Context, p events.Placed) (charge, error) {
 	return out, nil
 }
 
-// void refunds the order's charge if there is one, and makes that there will
-// be none if there is not.
+// void refunds the order's charge, if there is one. From then on the gateway
+// refuses to charge the order.
 func (c *client) void(ctx context.Context, orderID string) (void, error) {
 	_, answer, err := c.post(ctx, "/voids", refundKey(orderID), map[string]any{
 		"charge_key": chargeKey(orderID), "order_id": orderID,
@@ -122,8 +125,8 @@ func (c *client) void(ctx context.Context, orderID string) (void, error) {
 	return out, nil
 }
 
-// post makes one call within the timeout. Statuses other than 200, 201 and the
-// wanted ones are errors that say what should become of the event.
+// post makes one call within the timeout. Any status but 200, 201 and the wanted
+// ones is an error, which also tells the consumer whether to try again.
 func (c *client) post(ctx context.Context, path, key string, body any, wanted ...int) (status int, answer []byte, err error) {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -145,7 +148,7 @@ func (c *client) post(ctx context.Context, path, key string, body any, wanted ..
 	}
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		if after, ok := retryAfter(header.Get("Retry-After"), time.Now()); ok {
-			return 0, nil, consumer.RetryAfter(failure(status, answer), after)
+			return 0, nil, consumer.RetryAfter(answerError(status, answer), after)
 		}
 	}
 	return 0, nil, refusal(status, answer)
@@ -162,28 +165,30 @@ func (c *client) do(ctx context.Context, path, key string, data []byte) (status 
 	req.Header.Set("Idempotency-Key", key)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return 0, nil, nil, called(ctx, path, err)
+		return 0, nil, nil, callError(ctx, path, err)
 	}
 	defer resp.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return 0, nil, nil, called(ctx, path, err)
+		return 0, nil, nil, callError(ctx, path, err)
 	}
 	return resp.StatusCode, resp.Header, answer, nil
 }
 
-// called tells why a call failed, with the cause of its cancellation.
-func called(ctx context.Context, path string, err error) error {
+// callError is the error of a call that got no answer. It matches the cause of
+// ctx's end, ErrTimeout for one.
+func callError(ctx context.Context, path string, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %s: %w: %w", ErrGateway, path, cause, err)
 	}
 	return fmt.Errorf("%w: %s: %w", ErrGateway, path, err)
 }
 
-// refusal is a failure that is final when the status says that the request is
-// at fault. 408, 425 and 429 blame the moment.
+// refusal is the error of an answer that is not a success. It is permanent if the
+// status says that the request is wrong. 408, 425 and 429 say that the same
+// request may succeed later.
 func refusal(status int, answer []byte) error {
-	err := failure(status, answer)
+	err := answerError(status, answer)
 	switch {
 	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == http.StatusTooManyRequests, status >= 500:
 		return err
@@ -192,13 +197,13 @@ func refusal(status int, answer []byte) error {
 	}
 }
 
-// failure tells an answer that is not a success.
-func failure(status int, answer []byte) error {
+// answerError quotes an answer that is not a success.
+func answerError(status int, answer []byte) error {
 	var problem struct{ Title, Detail string }
 	if json.Unmarshal(answer, &problem) == nil && problem.Title != "" {
 		return fmt.Errorf("%w: %d %s: %s", ErrGateway, status, problem.Title, problem.Detail)
 	}
-	return fmt.Errorf("%w: %d %q", ErrGateway, status, answer[:min(len(answer), maxDetail)])
+	return fmt.Errorf("%w: %d %q", ErrGateway, status, answer[:min(len(answer), maxQuote)])
 }
 
 func isVoided(answer []byte) bool {
@@ -206,8 +211,8 @@ func isVoided(answer []byte) bool {
 	return json.Unmarshal(answer, &problem) == nil && problem.Type == problemVoided
 }
 
-// retryAfter reads a Retry-After header, seconds or a date; ok is false when
-// it says nothing.
+// retryAfter reads a Retry-After header, which holds seconds or a date. ok is
+// false if it holds neither, or a time that has passed.
 func retryAfter(value string, now time.Time) (after time.Duration, ok bool) {
 	if n, err := strconv.ParseInt(value, 10, 32); err == nil {
 		after = time.Duration(n) * time.Second

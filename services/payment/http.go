@@ -5,10 +5,10 @@ import (
 	"net/http"
 )
 
-const maxBody = 1 << 10 // bytes of a request
+const maxBody = 1 << 10 // bytes of a request's body
 
-// Admin serves GET and PUT /faults {"poison":bool}: the fault switch, for
-// operators alone.
+// Admin serves GET and PUT /faults {"poison":bool}, the switch of the fault
+// "poison". It is for operators: do not serve it to customers.
 func (s *Service) Admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /faults", s.getFaults)

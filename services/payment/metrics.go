@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the service's own, beside the consumer's.
+// metrics are what the service measures beside the consumer.
 type metrics struct {
 	calls *prometheus.HistogramVec
 }

@@ -33,8 +33,8 @@ func (s *Service) placed(ctx context.Context, e event.Event, p events.Placed) (c
 	})
 }
 
-// compensate gives an order its money back, if it was charged or may be;
-// reason is why the order is being undone.
+// compensate refunds an order, also one whose charge may still be under way.
+// reason says why the order is cancelled.
 func (s *Service) compensate(ctx context.Context, e event.Event, orderID, reason string) (consumer.Step, error) {
 	if orderID == "" {
 		return consumer.Step{}, consumer.Permanent(fmt.Errorf("%w: order_id is missing", events.ErrInvalid))
@@ -52,10 +52,12 @@ func (s *Service) compensate(ctx context.Context, e event.Event, orderID, reason
 	})
 }
 
-// react decides on an order's record and writes it together with what the
-// event leads to. A rerun for the same event returns the same. A record that
-// somebody else wrote meanwhile is decided again: the gateway gives the same
-// answer again, and a decision that leaves the status alone writes nothing.
+// react reads the order's record, calls decide and writes the record that decide
+// returns, together with the events that the service emits in answer to cause. If
+// cause was answered before, it returns the same events and decides nothing. If
+// another process has changed the record meanwhile, it decides again: the gateway
+// answers a repeated call as it did the first time. A record whose status stays as
+// it is is not written.
 func (s *Service) react(
 	ctx context.Context, cause event.Event, orderID string,
 	decide func(ctx context.Context, r Record) (next Record, drafts []event.Draft, err error),
@@ -69,7 +71,7 @@ func (s *Service) react(
 		if err != nil {
 			return consumer.Step{}, fmt.Errorf("payment: %w", err)
 		}
-		if drafts, again := r.Steps.Of(cause); again {
+		if drafts, again := r.Emitted.For(cause); again {
 			return consumer.Emit(drafts...), nil
 		}
 		r.OrderID = orderID
@@ -80,7 +82,7 @@ func (s *Service) react(
 		if next.Status == r.Status {
 			return consumer.Step{}, nil
 		}
-		next.Steps = next.Steps.With(cause, drafts)
+		next.Emitted = next.Emitted.With(cause, drafts)
 		_, err = st.Put(ctx, event.Key(orderID), next, revision)
 		if errors.Is(err, bus.ErrConflict) && ctx.Err() == nil {
 			continue

@@ -8,13 +8,13 @@ import (
 // Status is where an order's payment stands.
 type Status string
 
-// The statuses; the empty one is an order of which no outcome is known yet.
-// Refunded, Declined and Cancelled are final.
+// The statuses. An order has the empty one until the outcome of its charge is
+// known. Declined, Refunded and Cancelled are final.
 const (
 	Captured  Status = "captured"
 	Declined  Status = "declined"
 	Refunded  Status = "refunded"
-	Cancelled Status = "cancelled" // given up before anything was charged; nothing will be
+	Cancelled Status = "cancelled" // cancelled before anything was charged; nothing will be
 )
 
 // Record is the document of one order in the bucket, under its id:
@@ -31,8 +31,8 @@ type Record struct {
 	Amount int64 `json:"amount"`
 	// Currency is ISO 4217; "XXX" (no currency) when cancelled.
 	Currency string `json:"currency"`
-	// Steps are what each event led to.
-	Steps events.Steps `json:"steps,omitempty"`
+	// Emitted are the events emitted in answer to each event about the order.
+	Emitted Emitted `json:"steps,omitempty"`
 }
 
 // noCurrency is ISO 4217's code for transactions without a currency.
@@ -41,8 +41,8 @@ const noCurrency = "XXX"
 // wantsCharge says whether a placed order is still to be charged.
 func wantsCharge(r Record) bool { return r.Status == "" }
 
-// onCharge decides what follows from the gateway's answer to a charge. Nothing
-// follows from a voided one: whoever voided it records and tells so.
+// onCharge returns what follows from the gateway's answer to a charge. Nothing
+// follows from a voided one: the handler that voided it writes the record.
 func onCharge(r Record, p events.Placed, c charge) (Record, []event.Draft) {
 	switch {
 	case !wantsCharge(r) || c.result == chargeVoided:
@@ -58,11 +58,11 @@ func onCharge(r Record, p events.Placed, c charge) (Record, []event.Draft) {
 	}
 }
 
-// wantsVoid says whether an order that fails is still to be given its money
-// back. A charge of unknown outcome is, for it may have happened.
+// wantsVoid says whether the charge of a cancelled order is still to be voided. It
+// is if the outcome of the charge is unknown, for the gateway may have charged.
 func wantsVoid(r Record) bool { return r.Status == "" || r.Status == Captured }
 
-// onVoid decides what follows from the gateway's answer to a void.
+// onVoid returns what follows from the gateway's answer to a void.
 func onVoid(r Record, v void, reason string) (Record, []event.Draft) {
 	if !wantsVoid(r) {
 		return r, nil

@@ -25,18 +25,19 @@ const Name event.Consumer = "payment"
 // Bucket is the short name of the service's KV bucket.
 const Bucket = "payments"
 
-// Config is what the service may be told. Only GatewayURL is required.
+// Config holds the settings of the service. Only GatewayURL is required.
 type Config struct {
 	// GatewayURL is the gateway's base URL, http or https. Required.
 	GatewayURL string
-	// Timeout of one call to the gateway, shorter than the consumer's
-	// HandlerTimeout, so that a slow gateway is told from a stuck handler.
+	// Timeout of one call to the gateway. It is shorter than the consumer's
+	// HandlerTimeout, so that the error of a slow gateway names the gateway.
 	// Defaults to 5 s.
 	Timeout time.Duration
-	// Consumer are settings of the consumer; the service fills in name,
+	// Consumer holds the settings of the consumer. The service sets its name,
 	// source, metrics and logger. Defaults to the consumer's defaults.
 	Consumer consumer.Config
-	// NoPoison switches the fault "poison" off from the start. Defaults to false (on).
+	// NoPoison starts the service with the fault "poison" off. Defaults to false:
+	// the fault is on.
 	NoPoison bool
 	// Logger of the consumer. Defaults to silence.
 	Logger zerolog.Logger
@@ -73,7 +74,7 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// store keeps the records; a *bus.Bucket is one.
+// store keeps the records. It is a *bus.Bucket, and a map in tests.
 type store interface {
 	Get(ctx context.Context, key event.Key) (r Record, revision uint64, err error)
 	Put(ctx context.Context, key event.Key, r Record, revision uint64) (uint64, error)

@@ -16,7 +16,7 @@ type voidRequest struct {
 	OrderID   string `json:"order_id"`
 }
 
-// The kinds of entry.
+// The kinds of journal entry.
 const (
 	kindCharge  = "charge"
 	kindDecline = "decline"
@@ -28,15 +28,15 @@ type entry struct {
 	Kind          string `json:"kind"`
 	Key           string `json:"key"`                // the charge's idempotency key
 	VoidKey       string `json:"void_key,omitempty"` // the void's own
-	chargeRequest        // of a void, only the order
+	chargeRequest        // of a void only the order id
 	ID            string `json:"id,omitempty"` // of the charge or the refund
 	Reason        string `json:"reason,omitempty"`
 }
 
-// account is what became of one charge key.
+// account is what the books say about one charge key.
 type account struct {
 	chargeRequest
-	Requested bool   // somebody asked for the charge; else it was only voided
+	Requested bool   // a charge was requested; false if the key was only voided
 	ChargeID  string // empty when nothing was charged
 	Reason    string // why it was declined
 	Voided    bool
@@ -44,18 +44,19 @@ type account struct {
 	Refunded  int64
 }
 
-// books are what the journal adds up to. Not safe for concurrent use.
+// books hold the accounts that the entries of the journal add up to. They are not
+// safe for concurrent use.
 type books struct {
 	accounts map[string]*account    // by charge key
 	voids    map[string]voidRequest // by the void's key
-	charges  []*account             // those charged, in order
+	charges  []*account             // those that were charged, oldest first
 }
 
 func newBooks() *books {
 	return &books{accounts: map[string]*account{}, voids: map[string]voidRequest{}}
 }
 
-// charged looks a charge up; known is false when it is still to be made.
+// charged looks up a charge. known is false if it is still to be made.
 func (b *books) charged(key string, r chargeRequest) (a account, known bool, err error) {
 	found, ok := b.accounts[key]
 	switch {
@@ -69,8 +70,8 @@ func (b *books) charged(key string, r chargeRequest) (a account, known bool, err
 	return *found, true, nil
 }
 
-// voided looks a void up. When known is false it is still to be made, and a is
-// what it is made of, the zero account when there was no charge yet.
+// voided looks up a void. known is false if it is still to be made; a is then the
+// account of its charge, or the zero account if there was no charge yet.
 func (b *books) voided(key string, r voidRequest) (a account, known bool, err error) {
 	if before, ok := b.voids[key]; ok && before != r {
 		return account{}, false, errKeyReused
@@ -85,7 +86,7 @@ func (b *books) voided(key string, r voidRequest) (a account, known bool, err er
 	return *found, found.Voided, nil
 }
 
-// apply adds an entry. It refuses what the gateway would not have written.
+// apply adds an entry. It refuses one that the gateway cannot have written.
 func (b *books) apply(e entry) error {
 	a, known := b.accounts[e.Key]
 	if e.Key == "" || e.OrderID == "" {
@@ -94,7 +95,7 @@ func (b *books) apply(e entry) error {
 	switch e.Kind {
 	case kindCharge, kindDecline:
 		if known || (e.ID != "") != (e.Kind == kindCharge) {
-			return fmt.Errorf("%w: %s of key %q stands twice or has no fitting id", ErrCorrupt, e.Kind, e.Key)
+			return fmt.Errorf("%w: %s of key %q is repeated or has no fitting id", ErrCorrupt, e.Kind, e.Key)
 		}
 		a = &account{chargeRequest: e.chargeRequest, Requested: true, ChargeID: e.ID, Reason: e.Reason}
 		if e.Kind == kindCharge {

@@ -10,36 +10,37 @@ import (
 	"time"
 )
 
-// Mode is what is wrong with the gateway.
+// Mode is the kind of fault that the gateway has on purpose.
 type Mode string
 
 // The modes.
 const (
 	ModeOK      Mode = "ok"
 	ModeDown    Mode = "down"    // every charge and void gets 503
-	ModeSlow    Mode = "slow"    // new charges and voids are made at once and answered after the delay
-	ModeFlaky   Mode = "flaky"   // tries fail with 500, with 503, or are made and their answer is lost
+	ModeSlow    Mode = "slow"    // a new charge or void is made at once and answered after the delay
+	ModeFlaky   Mode = "flaky"   // some tries fail: with 500, with 503, or by the loss of the answer
 	ModeDecline Mode = "decline" // some orders are declined
 )
 
-// Faults say what is wrong with the gateway, on purpose. With one seed the
-// same tries of the same keys fail, and the same orders are declined.
+// Faults are the faults that the gateway has on purpose. The same seed makes the
+// same tries of the same keys fail, and the same orders be declined.
 type Faults struct {
-	// Mode. Defaults to ModeOK.
+	// Mode is the kind of fault. Defaults to ModeOK.
 	Mode Mode `json:"mode"`
 	// Rate is the share of tries that fail (flaky) or of orders that are
 	// declined (decline), 0 to 1. Defaults to 0.
 	Rate float64 `json:"rate"`
-	// DelayMS is the delay of mode slow in milliseconds. Defaults to 2,000.
+	// DelayMS is the delay of the mode slow, in milliseconds. Defaults to 2,000.
 	DelayMS int64 `json:"delay_ms"`
-	// Seed chooses which. Defaults to 0.
+	// Seed chooses which tries fail and which orders are declined. Defaults to 0.
 	Seed uint64 `json:"seed"`
 }
 
 const (
 	customerDelay = 2 * time.Second
 	maxDelay      = 10 * time.Minute
-	// maxInARow is how often one key fails in a row at most, so that retries converge.
+	// maxInARow is how often in a row tries of one key fail at most. The next one
+	// works, so that retries come to an end.
 	maxInARow = 3
 )
 
@@ -68,17 +69,17 @@ func (f Faults) validate() error {
 	return nil
 }
 
-// fate is what becomes of one try.
-type fate int
+// fault is what goes wrong with one try.
+type fault int
 
 const (
-	fateWorks       fate = iota
-	fateError            // 500, nothing done
-	fateUnavailable      // 503, nothing done
-	fateLost             // done, and the connection closed without an answer
+	noFault          fault = iota
+	faultError             // 500, nothing is done
+	faultUnavailable       // 503, nothing is done
+	faultAnswerLost        // it is done, and the connection closed without an answer
 )
 
-// injector decides the fate of every try. It forgets the tries at a restart.
+// injector decides which tries fail. It forgets the tries at a restart.
 type injector struct {
 	mu     sync.Mutex
 	faults Faults
@@ -87,17 +88,17 @@ type injector struct {
 
 type tries struct {
 	made   int
-	failed int // in a row, up to now
+	failed int // how many of the last ones, in a row
 }
 
 func newInjector() *injector {
 	return &injector{faults: Faults{}.withDefaults(), tries: map[string]tries{}}
 }
 
-// Faults returns what is wrong at the moment.
+// Faults returns the faults in force.
 func (g *Gateway) Faults() Faults { return g.faults.get() }
 
-// SetFaults changes what is wrong. The error matches [ErrFaults].
+// SetFaults changes the faults. Its error matches [ErrFaults].
 func (g *Gateway) SetFaults(f Faults) error {
 	f = f.withDefaults()
 	if err := f.validate(); err != nil {
@@ -115,17 +116,18 @@ func (i *injector) get() Faults {
 	return i.faults
 }
 
-// try counts a try of a key and decides its fate. customer is empty for voids.
-func (i *injector) try(key, customer string) fate {
+// try counts a try of a key and decides whether it fails. customer is empty for
+// voids.
+func (i *injector) try(key, customer string) fault {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.faults.Mode == ModeDown {
-		return fateUnavailable
+		return faultUnavailable
 	}
 	t := i.tries[key]
 	t.made++
 	f := i.draw(key, customer, t)
-	if f == fateWorks {
+	if f == noFault {
 		t.failed = 0
 	} else {
 		t.failed++
@@ -134,26 +136,26 @@ func (i *injector) try(key, customer string) fate {
 	return f
 }
 
-func (i *injector) draw(key, customer string, t tries) fate {
+func (i *injector) draw(key, customer string, t tries) fault {
 	switch {
 	case t.failed >= maxInARow:
-		return fateWorks
+		return noFault
 	case strings.HasPrefix(customer, "flaky-") && t.made == 1:
-		return fateError
+		return faultError
 	case strings.HasPrefix(customer, "flaky-") && t.made == 2:
-		return fateUnavailable
+		return faultUnavailable
 	case i.faults.Mode != ModeFlaky:
-		return fateWorks
+		return noFault
 	}
 	share, bits := chance(i.faults.Seed, fmt.Sprintf("%d %s", t.made, key))
 	if share >= i.faults.Rate {
-		return fateWorks
+		return noFault
 	}
-	return []fate{fateError, fateUnavailable, fateLost}[bits%3]
+	return []fault{faultError, faultUnavailable, faultAnswerLost}[bits%3]
 }
 
-// declines says whether a charge is refused. It depends on the order and the
-// seed alone, not on the try.
+// declines says whether a charge is declined. That depends on the customer, the
+// order and the seed, and is the same for every try.
 func (i *injector) declines(r chargeRequest) (reason string, declined bool) {
 	if strings.HasPrefix(r.CustomerID, "decline-") {
 		return "insufficient funds", true
@@ -166,7 +168,7 @@ func (i *injector) declines(r chargeRequest) (reason string, declined bool) {
 	return "card refused", share < f.Rate
 }
 
-// delay is how long the answer to something new takes.
+// delay is how long the answer to a new charge or void takes.
 func (i *injector) delay(customer string) time.Duration {
 	if f := i.get(); f.Mode == ModeSlow {
 		return time.Duration(f.DelayMS) * time.Millisecond
@@ -177,7 +179,8 @@ func (i *injector) delay(customer string) time.Duration {
 	return 0
 }
 
-// chance draws from [0, 1), and some more bits, always the same for one seed and text.
+// chance returns a number in [0, 1) and independent bits, both computed from seed
+// and text: the same seed and text give the same.
 func chance(seed uint64, text string) (share float64, bits uint64) {
 	sum := sha256.Sum256(append(binary.BigEndian.AppendUint64(nil, seed), text...))
 	return float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53), binary.BigEndian.Uint64(sum[8:])

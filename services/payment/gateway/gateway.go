@@ -9,10 +9,11 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Config is what the gateway may be told.
+// Config holds the settings of the gateway.
 type Config struct {
-	// Path of the journal file; it is made if it does not exist. One gateway
-	// at a time may have it. Defaults to "" (books in memory).
+	// Path of the journal file, which is created if it does not exist. Two
+	// gateways must not use one file at the same time. Defaults to "": the books
+	// are in memory.
 	Path string
 	// Logger. Defaults to silence.
 	Logger zerolog.Logger
@@ -23,13 +24,13 @@ type Gateway struct {
 	log    zerolog.Logger
 	faults *injector
 
-	mu      sync.Mutex // orders what happens to the books, and their journal likewise
+	mu      sync.Mutex // held while the books are changed, so that the journal has the same order
 	books   *books
 	journal *journal
 }
 
-// New opens the books. It returns an error matching [ErrCorrupt] when the
-// journal cannot be trusted, and the file system's errors.
+// New opens the books. Its error matches [ErrCorrupt] if the journal is damaged,
+// else it is the file system's.
 func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{log: cfg.Logger, faults: newInjector(), books: newBooks()}
 	var err error
@@ -39,7 +40,8 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Close closes the journal. Requests that would change the books fail from then on.
+// Close closes the journal. From then on a request that would change the books
+// fails.
 func (g *Gateway) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -49,7 +51,7 @@ func (g *Gateway) Close() error {
 	return nil
 }
 
-// charge answers a charge request from the books, and enters it if it is new.
+// charge answers a charge request from the books. A new charge is entered first.
 // What it returns is on disk.
 func (g *Gateway) charge(key string, r chargeRequest) (a account, replayed bool, err error) {
 	a, replayed, err = g.enterCharge(key, r)
@@ -76,8 +78,8 @@ func (g *Gateway) enterCharge(key string, r chargeRequest) (a account, replayed 
 	return *g.books.accounts[key], false, nil
 }
 
-// void answers a void request from the books, and enters it if it is new.
-// What it returns is on disk.
+// void answers a void request from the books. A new void is entered first. What it
+// returns is on disk.
 func (g *Gateway) void(key string, r voidRequest) (a account, replayed bool, err error) {
 	a, replayed, err = g.enterVoid(key, r)
 	if err != nil {
@@ -103,7 +105,8 @@ func (g *Gateway) enterVoid(key string, r voidRequest) (a account, replayed bool
 	return *g.books.accounts[r.ChargeKey], false, nil
 }
 
-// enter writes the journal first: the books never know more than it does.
+// enter adds an entry to the journal and then to the books, so that the books
+// never hold more than the journal.
 func (g *Gateway) enter(e entry) error {
 	if err := g.journal.append(e); err != nil {
 		return err
@@ -111,7 +114,7 @@ func (g *Gateway) enter(e entry) error {
 	return g.books.apply(e)
 }
 
-// newID makes the id that follows from an idempotency key.
+// newID makes an id from an idempotency key: the same key has the same id.
 func newID(prefix, key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return prefix + "-" + hex.EncodeToString(sum[:10])

@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	maxBody = 64 << 10 // bytes of a request
+	maxBody = 64 << 10 // bytes of a request's body
 	maxText = 512      // bytes of a key or an id
 )
 
-// problemVoided is the type of the problem that a voided charge is answered with.
+// problemVoided is the type of the problem document that answers a charge under a
+// voided key.
 const problemVoided = "urn:farandole:gateway:voided"
 
-// Handler serves what merchants use; see the package comment.
+// Handler serves the merchants' part of the interface; see the package comment.
 func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /charges", g.postCharge)
@@ -26,7 +27,7 @@ func (g *Gateway) Handler() http.Handler {
 	return mux
 }
 
-// Admin serves the books and the fault switch; see the package comment.
+// Admin serves the operators' part of the interface; see the package comment.
 func (g *Gateway) Admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /books", g.getBooks)
@@ -95,33 +96,33 @@ func (g *Gateway) postVoid(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// serve makes one try: its fate, the change of the books, the delay, the answer.
-// The books are changed whether or not the client is still there.
+// serve carries out one try: it injects the fault, changes the books, waits for the
+// delay and answers. The books are changed also if the client has gone.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, key, customer string, do func() (status int, body any, replayed bool, err error)) {
-	chosen := g.faults.try(key, customer)
-	switch chosen {
-	case fateError:
+	injected := g.faults.try(key, customer)
+	switch injected {
+	case faultError:
 		refuse(w, http.StatusInternalServerError, "", "internal error", "injected; nothing was done")
 		return
-	case fateUnavailable:
+	case faultUnavailable:
 		w.Header().Set("Retry-After", "1")
 		refuse(w, http.StatusServiceUnavailable, "", "unavailable", "injected; nothing was done")
 		return
-	case fateWorks, fateLost:
+	case noFault, faultAnswerLost:
 	}
 	status, body, replayed, err := do()
 	if err != nil {
 		g.refuseError(w, err)
 		return
 	}
-	// What is answered from the books is quick, so a client that is less
-	// patient than the delay gets its answer at the next try.
+	// Only the first answer is delayed. A client whose timeout is shorter than the
+	// delay gets its answer at the next try.
 	if delay := g.faults.delay(customer); delay > 0 && !replayed {
 		if !wait(r.Context(), delay) {
 			return
 		}
 	}
-	if chosen == fateLost {
+	if injected == faultAnswerLost {
 		panic(http.ErrAbortHandler) // closes the connection, without a log line
 	}
 	if replayed {
@@ -157,7 +158,7 @@ func (g *Gateway) getBooks(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, map[string][]bookedCharge{"charges": g.charges()})
 }
 
-// charges are all charges ever made, oldest first.
+// charges returns all charges that were ever made, oldest first.
 func (g *Gateway) charges() []bookedCharge {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -202,7 +203,8 @@ func (c chargeRequest) validate() error {
 
 func isText(s string) bool { return s != "" && len(s) <= maxText }
 
-// read reads the idempotency key and the body, or answers what is wrong with them.
+// read reads the idempotency key and the body. If one of them is wrong it answers
+// with a problem document, and ok is false.
 func read(w http.ResponseWriter, r *http.Request, body any) (key string, ok bool) {
 	key = r.Header.Get("Idempotency-Key")
 	if !isText(key) {
@@ -212,7 +214,8 @@ func read(w http.ResponseWriter, r *http.Request, body any) (key string, ok bool
 	return key, decode(w, r, body)
 }
 
-// decode reads the body, one JSON document, or answers what is wrong with it.
+// decode reads the body, one JSON document. If it is wrong it answers with a problem
+// document and returns false.
 func decode(w http.ResponseWriter, r *http.Request, body any) bool {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
@@ -231,7 +234,7 @@ func decode(w http.ResponseWriter, r *http.Request, body any) bool {
 	return true
 }
 
-// wait waits for d; it returns false when the client has gone before.
+// wait waits for d. It returns false if the client goes before that.
 func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

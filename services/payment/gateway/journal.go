@@ -14,13 +14,13 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// journal is the append-only file of entries, one JSON document a line.
+// journal is the append-only file of entries. An entry is one line of JSON.
 type journal struct {
-	file    *os.File     // nil: in memory, nothing is written
+	file    *os.File     // nil if the books are in memory; nothing is written then
 	written atomic.Int64 // bytes
-	// broken is set when the journal is closed, and when a write or a sync
-	// failed: which of the bytes reached the disk is then unknown, and a later
-	// sync that succeeds would not tell (the kernel reports the loss once).
+	// broken is set when the journal is closed, and when a write or a sync fails. It
+	// is then unknown which bytes are on disk. A later sync that succeeds would not
+	// tell, because the kernel reports a loss only once.
 	broken atomic.Bool
 
 	syncing sync.Mutex
@@ -28,8 +28,8 @@ type journal struct {
 	closed  bool
 }
 
-// openJournal opens or makes the file and applies what it holds. A last line
-// without its line end was never answered, and is cut off.
+// openJournal opens or creates the file and applies its entries. It cuts off a last
+// line without a line end, whose request was never answered.
 func openJournal(path string, log zerolog.Logger, apply func(entry) error) (*journal, error) {
 	if path == "" {
 		return &journal{}, nil
@@ -54,7 +54,8 @@ func openJournal(path string, log zerolog.Logger, apply func(entry) error) (*jou
 	return j, nil
 }
 
-// replay applies all whole lines; torn is the number of bytes behind the last.
+// replay applies all complete lines. size is their length, and torn is how many
+// bytes follow them.
 func replay(r io.Reader, apply func(entry) error) (size int64, torn int, err error) {
 	lines := bufio.NewReader(r)
 	for n := 1; ; n++ {
@@ -76,7 +77,7 @@ func replay(r io.Reader, apply func(entry) error) (size int64, torn int, err err
 	}
 }
 
-// syncDir makes the file's name durable.
+// syncDir syncs a directory, so that a new file in it survives a power failure.
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -85,8 +86,8 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// append writes an entry; it is on disk when the next commit has returned.
-// Calls must not overlap.
+// append writes an entry. The entry is on disk after the next commit. Two calls must
+// not overlap.
 func (j *journal) append(e entry) error {
 	if j.broken.Load() {
 		return ErrClosed
@@ -107,8 +108,8 @@ func (j *journal) append(e entry) error {
 	return nil
 }
 
-// commit returns when all that was appended before the call is on disk. One
-// sync serves all who wait for it.
+// commit returns when everything that was appended before the call is on disk. One
+// sync serves all callers that wait.
 func (j *journal) commit() error {
 	if j.file == nil {
 		return nil
@@ -131,8 +132,8 @@ func (j *journal) commit() error {
 	return nil
 }
 
-// close syncs and closes the file; a second call does nothing. Like append, it
-// must not overlap with it.
+// close syncs and closes the file. A second call does nothing. It must not overlap
+// with append.
 func (j *journal) close() error {
 	err := j.commit()
 	j.broken.Store(true)

@@ -1,0 +1,57 @@
+package e2e_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/farandole/farandole/bustest"
+)
+
+// The commands that README.md shows for its first service make it react.
+func TestReadmeCommandsReachTheFirstService(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile("(?s)<!-- run -->\n```\n(.*?)```").FindSubmatch(readme)
+	if shown == nil {
+		t.Fatal("README.md has no block of commands after <!-- run -->")
+	}
+	server := bustest.StartServer(t, bustest.ServerConfig{})
+	if r := run(t, "--server", server.URL(), "topology", "apply"); r.code != 0 {
+		t.Fatal(r.stderr)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	dir := t.TempDir()
+	service := filepath.Join(dir, "coupons")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", service, "../examples/coupons").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := os.Symlink(binary, filepath.Join(dir, "farandole")); err != nil {
+		t.Fatal(err)
+	}
+	coupons := exec.CommandContext(ctx, service)
+	commands := exec.CommandContext(ctx, "bash", "-ec", string(shown[1]))
+	coupons.Env = append(environment(), "NATS_URL="+server.URL())
+	commands.Env = append(coupons.Env, "PATH="+dir+":"+os.Getenv("PATH"))
+	if err := coupons.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := commands.CombinedOutput()
+	if err := coupons.Process.Signal(os.Interrupt); err != nil {
+		t.Error(err)
+	}
+	if err := coupons.Wait(); err != nil {
+		t.Errorf("the service: %v", err)
+	}
+	if err != nil || !strings.Contains(string(out), "10 % off for Ada") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
