@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -48,31 +49,77 @@ func TestShownCodeIsCompiled(t *testing.T) {
 	}
 }
 
-// The README's table has every environment variable that the program reads.
-func TestReadmeHasEveryVariable(t *testing.T) {
+// docs/configuration.md has every environment variable that the program reads.
+func TestConfigurationHasEveryVariable(t *testing.T) {
 	t.Parallel()
-	text := read(t, "README.md")
+	const doc = "docs/configuration.md"
+	text := read(t, doc)
 	found := regexp.MustCompile(`env:"([A-Z_]+)"`).FindAllStringSubmatch(sources(t), -1)
 	if len(found) == 0 {
 		t.Fatal("no variables found in the code")
 	}
 	for _, m := range found {
 		if !strings.Contains(text, "`"+m[1]+"`") {
-			t.Errorf("README.md does not tell of %s", m[1])
+			t.Errorf("%s does not tell of %s", doc, m[1])
 		}
 	}
 }
 
-// Links between documents lead somewhere.
+// The picture of an event's states in README.md has every state that a mark has.
+func TestPictureHasEveryState(t *testing.T) {
+	t.Parallel()
+	picture := regexp.MustCompile("(?s)```mermaid\n(.*?)```").FindString(read(t, "README.md"))
+	states := regexp.MustCompile(`(?m)^\tstate\w+ +state = "(\w+)"`).FindAllStringSubmatch(read(t, "dedup/record.go"), -1)
+	if len(states) == 0 {
+		t.Fatal("no states found in the code")
+	}
+	for _, m := range states {
+		if m[1] != "known" && !strings.Contains(picture, " "+m[1]) { // known is no event's
+			t.Errorf("README.md does not show the state %s", m[1])
+		}
+	}
+}
+
+// Links between documents lead to files and headings that exist.
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
-	for _, doc := range []string{"README.md", "DESIGN.md", "CONTRIBUTING.md"} {
-		for _, m := range regexp.MustCompile(`\]\(([^)#:"\s]+)\)`).FindAllStringSubmatch(read(t, doc), -1) {
-			if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	adrs, err := filepath.Glob(filepath.Join(root, "docs", "adr", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md"} {
+		docs = append(docs, filepath.Join(root, name))
+	}
+	for _, path := range append(docs, adrs...) {
+		doc, err := filepath.Rel(root, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\]\(([^)#:"\s]*)(#[^)\s]+)?\)`).FindAllStringSubmatch(read(t, doc), -1) {
+			target := doc
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(doc), m[1])
+			}
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
 				t.Errorf("%s links to %s: %v", doc, m[1], err)
+			} else if m[2] != "" && !slices.Contains(anchors(read(t, target)), m[2]) {
+				t.Errorf("%s links to %s%s, which has no such heading", doc, m[1], m[2])
 			}
 		}
 	}
+}
+
+// anchors are those that GitHub makes of a document's headings.
+func anchors(text string) (all []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		words := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, "#"+strings.ReplaceAll(words, " ", "-"))
+	}
+	return all
 }
 
 // squeeze makes code comparable: no indentation, no empty lines.
