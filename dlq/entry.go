@@ -37,7 +37,8 @@ type Entry struct {
 	// Class and Error are those of the last failed attempt.
 	Class string `json:"class,omitempty"`
 	Error string `json:"error,omitempty"`
-	// Fingerprint groups letters of one kind of failure, see [Fingerprint].
+	// Fingerprint names the kind of failure: 12 hex digits, the same for the same
+	// class, type and error text but for numbers, ids and quoted strings in it.
 	Fingerprint string `json:"fingerprint"`
 	// Count is how often the event was dead-lettered: 1 + its replays.
 	Count       int       `json:"count"`
@@ -49,21 +50,22 @@ type Entry struct {
 	FirstClass   string    `json:"first_class,omitempty"`
 	FirstError   string    `json:"first_error,omitempty"`
 
-	Host    string       `json:"host,omitempty"` // who parked it
-	Version string       `json:"version,omitempty"`
-	Origin  OriginDetail `json:"origin"`
+	Host    string `json:"host,omitempty"` // who parked it
+	Version string `json:"version,omitempty"`
+	Origin  Origin `json:"origin"`
 	// Size of the event's data in bytes.
 	Size int `json:"size"`
 	// Cut says that not all of the story fitted beside the event.
 	Cut bool `json:"cut,omitempty"`
 }
 
-// OriginDetail is where the event was first stored.
-type OriginDetail struct {
-	Subject  string    `json:"subject,omitempty"`
-	Stream   string    `json:"stream,omitempty"`
-	Sequence uint64    `json:"sequence,omitempty"`
-	Time     time.Time `json:"time,omitzero"`
+// Complete fills in what follows from the rest and is missing: Type from the
+// subject of the origin, and Fingerprint.
+func (e *Entry) Complete(n event.Names) {
+	e.Type = cmp.Or(e.Type, typeOfSubject(n, e.Origin.Subject))
+	if e.Fingerprint == "" {
+		e.Fingerprint = fingerprint(e.Class, e.Error, e.Type)
+	}
 }
 
 // Record is a letter with everything: what show and export give. Data is exact
@@ -76,6 +78,9 @@ type Record struct {
 	// control headers under their renamed names.
 	Headers map[string][]string `json:"headers"`
 	Data    []byte              `json:"data_base64"`
+
+	// older are the sequences of letters that this one replaces.
+	older []uint64
 }
 
 // MarshalJSON adds "data": the data as text, when it is UTF-8.
@@ -142,7 +147,7 @@ func parseEntry(n event.Names, subject string, sequence uint64, stored time.Time
 		FirstError:    text(h, headerFirstError),
 		Host:          text(h, headerHost),
 		Version:       text(h, headerVersion),
-		Origin: OriginDetail{
+		Origin: Origin{
 			Subject: text(h, headerSubject),
 			Stream:  text(h, headerStream),
 			Time:    instant(h, headerStored),
@@ -151,13 +156,10 @@ func parseEntry(n event.Names, subject string, sequence uint64, stored time.Time
 		Cut:  first(h, headerCut) != "",
 	}
 	e.Key = event.Key(cmp.Or(attribute(h, event.ExtKey), e.CorrelationID, e.EventID))
-	e.Type = cmp.Or(e.Type, typeOfSubject(n, e.Origin.Subject))
 	if sequence, err := strconv.ParseUint(first(h, headerSequence), 10, 64); err == nil {
 		e.Origin.Sequence = sequence
 	}
-	if e.Fingerprint == "" {
-		e.Fingerprint = Fingerprint(e.Class, e.Error, e.Type)
-	}
+	e.Complete(n)
 	return e
 }
 

@@ -88,7 +88,7 @@ func TestFilter_every_field_must_match(t *testing.T) {
 		Consumer: "payment", Reason: "exhausted", Class: "timeout", Type: "order.placed.v1", Key: "ord-1",
 		Fingerprint: "f", Text: "gateway", After: testTime, Before: testTime.Add(1),
 	}
-	if !(Filter{}).matches(names, &e) || !full.matches(names, &e) {
+	if !(Filter{}).Matches(names, e) || !full.Matches(names, e) {
 		t.Error("should match")
 	}
 	for name, spoil := range map[string]func(*Filter){
@@ -100,7 +100,7 @@ func TestFilter_every_field_must_match(t *testing.T) {
 	} {
 		f := full
 		spoil(&f)
-		if f.matches(names, &e) {
+		if f.Matches(names, e) {
 			t.Errorf("%s is not looked at", name)
 		}
 	}

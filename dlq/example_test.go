@@ -35,11 +35,6 @@ func ExampleLetter() {
 	// {"amount":9007199254740993}
 }
 
-func ExampleNormalise() {
-	fmt.Println(dlq.Normalise(`order ord-7f3a: sku "anvil" not found after 3 tries`))
-	// Output: order ord-<id>: sku <str> not found after <n> tries
-}
-
 func ExampleQueue_Replay() {
 	replay := func(ctx context.Context, q *dlq.Queue) error {
 		timeouts := dlq.Selection{Filter: dlq.Filter{Consumer: "payment", Class: "timeout"}}

@@ -7,6 +7,6 @@ import (
 
 // RedriveMessage is what a replay that was killed before it removed the letter
 // had published.
-func (q *Queue) RedriveMessage(m *jetstream.RawStreamMsg, replay int) (*nats.Msg, error) {
-	return redriveMessage(q.names, q.letterOf(m), replay, q.bus.Conn().MaxPayload())
+func (s *Stream) RedriveMessage(m *jetstream.RawStreamMsg, replay int) (*nats.Msg, error) {
+	return redriveMessage(s.names, s.letterOf(m), replay, s.bus.Conn().MaxPayload())
 }

@@ -26,8 +26,8 @@ type Filter struct {
 	After, Before time.Time
 }
 
-// matches reports whether the filter chooses e.
-func (f Filter) matches(n event.Names, e *Entry) bool {
+// Matches reports whether the filter chooses e.
+func (f Filter) Matches(n event.Names, e Entry) bool {
 	trim := func(t string) string { return strings.TrimPrefix(t, n.TypePrefix) }
 	return (f.Consumer == "" || f.Consumer == e.Consumer) &&
 		(f.Reason == "" || f.Reason == e.Reason) &&

@@ -18,9 +18,9 @@ var (
 	hexPattern    = regexp.MustCompile(`^(?:0[xX][0-9a-fA-F]+|[0-9a-fA-F]{8,})$`)
 )
 
-// Normalise replaces what varies from one occurrence of an error to the next
+// normalise replaces what varies from one occurrence of an error to the next
 // by placeholders: UUIDs, quoted strings, numbers, hex, and words with digits.
-func Normalise(message string) string {
+func normalise(message string) string {
 	s := strings.Join(strings.Fields(cut(strings.ToValidUTF8(message, "\uFFFD"), maxNormalised)), " ")
 	s = uuidPattern.ReplaceAllLiteralString(s, "<uuid>")
 	s = quotedPattern.ReplaceAllLiteralString(s, "<str>")
@@ -36,9 +36,9 @@ func Normalise(message string) string {
 	})
 }
 
-// Fingerprint names a kind of failure: the same error class, normalised text
+// fingerprint names a kind of failure: the same error class, normalised text
 // and event type give the same 12 hex digits, in every version and process.
-func Fingerprint(class, message, eventType string) string {
-	sum := sha256.Sum256([]byte(class + "\x00" + eventType + "\x00" + Normalise(message)))
+func fingerprint(class, message, eventType string) string {
+	sum := sha256.Sum256([]byte(class + "\x00" + eventType + "\x00" + normalise(message)))
 	return hex.EncodeToString(sum[:6])
 }

@@ -25,11 +25,13 @@ type Story struct {
 	At                time.Time
 }
 
-// Origin is where the message that failed is stored.
+// Origin is where the event was first stored.
 type Origin struct {
-	Stream   string
-	Sequence uint64
-	Time     time.Time
+	// Subject is known of letters; [Letter] takes it from the message.
+	Subject  string    `json:"subject,omitempty"`
+	Stream   string    `json:"stream,omitempty"`
+	Sequence uint64    `json:"sequence,omitempty"`
+	Time     time.Time `json:"time,omitzero"`
 }
 
 // Letter makes the dead-letter message of a failed message: its data and
@@ -73,7 +75,7 @@ func Letter(n event.Names, failed *nats.Msg, from Origin, s Story, maxPayload in
 	p.put(headerCount, strconv.Itoa(past.replays+1))
 	p.put(headerSubject, encode(past.subject))
 	p.put(headerClass, encode(cut(last.Class, 128)))
-	p.put(headerFingerprint, Fingerprint(last.Class, last.Error, eventType))
+	p.put(headerFingerprint, fingerprint(last.Class, last.Error, eventType))
 	p.put(headerStream, encode(past.stream))
 	p.put(headerSequence, past.sequence)
 	p.put(headerFailures, formatCount(s.Failures))

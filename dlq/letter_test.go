@@ -85,11 +85,11 @@ func TestLetter_tells_the_story(t *testing.T) {
 		ID: "payment." + string(event.NewEventKey("/order", "id-1")), Sequence: 7, Stored: testTime,
 		Consumer: "payment", Reason: "exhausted", EventKey: event.NewEventKey("/order", "id-1"),
 		EventID: "id-1", Source: "/order", Type: "order.placed.v1", Key: "ord-1", CorrelationID: "ord-1",
-		Class: "refused", Error: "last é", Fingerprint: Fingerprint("refused", "last é", "order.placed.v1"),
+		Class: "refused", Error: "last é", Fingerprint: fingerprint("refused", "last é", "order.placed.v1"),
 		Count: 1, Failures: 2, Crashes: 1, LastFailure: testTime.Add(2 * time.Second),
 		FirstFailure: testTime.Add(time.Second), FirstClass: "timeout", FirstError: "first",
 		Host: "host é", Version: "v1.2", Size: 2,
-		Origin: OriginDetail{Subject: m.Subject, Stream: "shop-EVENTS", Sequence: 42, Time: testTime},
+		Origin: Origin{Subject: m.Subject, Stream: "shop-EVENTS", Sequence: 42, Time: testTime},
 	}
 	if r.Entry != want {
 		t.Errorf("entry:\n got %+v\nwant %+v", r.Entry, want)

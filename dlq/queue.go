@@ -1,160 +1,161 @@
 package dlq
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"regexp"
+	"io"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/event"
 )
 
-// Queue reads and empties the dead letters of one system. It keeps no state
-// and runs nothing in the background; it is safe for concurrent use, also by
-// several processes.
+// Queue is all dead letters of one system: those of its stream and, if it has
+// been told of an outbox, the parked rows of that. It keeps no state and runs
+// nothing in the background; it is safe for concurrent use, also by several
+// processes.
+//
+// Where there is an outbox its rows come first, for they can be seen to while
+// NATS is down. When the stream then cannot be reached, a method returns what it
+// has of the rows together with the error.
 type Queue struct {
-	bus   *bus.Bus
-	names event.Names
-	marks Marks
+	stream func() (*Stream, error)
+	outbox Store // nil if there is none
 }
 
-// Open returns the queue of b's system. marks is the ledger of the consumers;
-// nil means that none can be asked: then replays need ReplayOptions.Force. It
-// does not talk to the server.
+// Open returns the dead letters of the stream of b's system. marks is the ledger
+// of the consumers; nil means that none can be asked: then replays need
+// ReplayOptions.Force. It does not talk to the server.
 func Open(b *bus.Bus, marks Marks) *Queue {
-	return &Queue{bus: b, names: b.Names(), marks: marks}
+	s := NewStream(b, marks)
+	return &Queue{stream: func() (*Stream, error) { return s, nil }}
 }
 
-// Case is what is known of one event for one consumer.
-type Case struct {
-	ID string `json:"id"`
-	// Letter is nil when there is none (any more): the ledger alone knows.
-	Letter *Record `json:"letter,omitempty"`
-	// Mark is what the ledger says, nil when it says nothing.
-	Mark *Mark `json:"ledger,omitempty"`
-	// Verdict is one sentence about both.
-	Verdict string `json:"verdict"`
+// Join returns the dead letters of an outbox and of a stream. stream is called
+// whenever something is to be done with letters of the stream, so that the
+// connection can be made when the first method needs it.
+func Join(outbox Store, stream func() (*Stream, error)) *Queue {
+	return &Queue{stream: stream, outbox: outbox}
 }
 
-// Get returns the case of an event. The id is <consumer>.<event key>, or the
-// event key alone when only one consumer has a letter of it ([ErrAmbiguous]
-// otherwise). An event that was replayed has no letter but a mark, for as long
-// as the ledger keeps it; [ErrNotFound] means neither.
-func (q *Queue) Get(ctx context.Context, id string) (Case, error) {
-	c := Case{ID: id}
-	l, err := q.find(ctx, id)
-	switch {
-	case err == nil:
-		r := l.record()
-		c.ID, c.Letter = l.entry.ID, &r
-	case !errors.Is(err, ErrNotFound):
-		return Case{}, err
-	}
-	consumer, key, err := parseID(c.ID)
-	if err != nil {
-		return Case{}, err
-	}
-	mark, known, err := q.mark(ctx, consumer, key)
-	if err != nil {
-		return Case{}, err
-	}
-	if known {
-		c.Mark = &mark
-	}
-	if c.Letter == nil && c.Mark == nil {
-		return Case{}, fmt.Errorf("%w: %s", ErrNotFound, id)
-	}
-	c.Verdict = c.verdict()
-	if !known || !mark.underWay() {
-		return c, nil
-	}
-	taken, err := q.takes(ctx, consumer, q.names.RedriveFilter(consumer))
-	if err != nil {
-		return Case{}, err
-	}
-	if !taken {
-		c.Verdict += fmt.Sprintf("; no consumer %s exists: start it, and the event goes on", consumer)
-	}
-	return c, nil
+// part is what a selection chooses in one store.
+type part struct {
+	open func() (Store, error)
+	Selection
 }
 
-func (c Case) verdict() string {
-	m := c.Mark
-	if m == nil {
-		return "dead-lettered; the ledger keeps no mark of it, so a replay must be forced"
+// parts returns the stores that a selection may be about, the outbox first.
+func (q *Queue) parts(s Selection) (parts []part) {
+	rows, letters := s, s
+	rows.IDs, letters.IDs = nil, nil
+	for _, id := range s.IDs {
+		if q.ofOutbox(id) {
+			rows.IDs = append(rows.IDs, id)
+		} else {
+			letters.IDs = append(letters.IDs, id)
+		}
 	}
-	var sb strings.Builder
-	by := "the original delivery"
-	if m.Replay > 0 {
-		by = fmt.Sprintf("replay %d", m.Replay)
+	byID := len(s.IDs) > 0
+	if q.outbox != nil && (!byID || len(rows.IDs) > 0) {
+		parts = append(parts, part{func() (Store, error) { return q.outbox, nil }, rows})
 	}
-	at := m.At.UTC().Format(time.RFC3339)
-	switch {
-	case m.State == StateDone:
-		fmt.Fprintf(&sb, "handled by %s at %s", by, at)
-	case m.State == StateDiscarded:
-		fmt.Fprintf(&sb, "discarded at %s", at)
-	case m.underWay():
-		fmt.Fprintf(&sb, "in progress (%s, %s since %s)", by, m.State, at)
-	case c.Letter == nil:
-		fmt.Fprintf(&sb, "parked by %s at %s, but its letter has been removed", by, at)
-	default:
-		fmt.Fprintf(&sb, "parked by %s at %s", by, at)
+	if (q.outbox == nil || s.Filter.Consumer != ConsumerOutbox) && (!byID || len(letters.IDs) > 0) {
+		parts = append(parts, part{func() (Store, error) { return q.stream() }, letters})
 	}
-	if m.First != nil {
-		fmt.Fprintf(&sb, "; first failure %s: %s: %s", m.First.At.UTC().Format(time.RFC3339), m.First.Class, m.First.Error)
-	}
-	return sb.String()
+	return parts
 }
 
-// find reads the newest letter of an id. It matches ErrNotFound, ErrAmbiguous or ErrSelection.
-func (q *Queue) find(ctx context.Context, id string) (*letter, error) {
-	consumer, key, err := parseID(id)
-	if err != nil {
-		return nil, err
-	}
-	v, err := q.look(ctx, q.names.DeadLetterFilter(consumer, "", key))
-	if err != nil {
-		return nil, err
-	}
-	switch len(v.newest) {
-	case 0:
-		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
-	case 1:
-	default:
-		return nil, fmt.Errorf("%w: %s is one of %s", ErrAmbiguous, id, strings.Join(sortedKeys(v.newest), ", "))
-	}
-	for _, subject := range v.newest {
-		m, err := q.bus.Read(ctx, v.stream, subject)
+// ofOutbox reports whether an id is a parked row's.
+func (q *Queue) ofOutbox(id string) bool {
+	return q.outbox != nil && strings.HasPrefix(id, entryID(ConsumerOutbox, ""))
+}
+
+// each calls do for every store that may have letters which f matches.
+func (q *Queue) each(f Filter, do func(Store) error) error {
+	for _, p := range q.parts(Selection{Filter: f}) {
+		store, err := p.open()
+		if err == nil {
+			err = do(store)
+		}
 		if err != nil {
-			return nil, q.wrap("read "+subject, err)
+			return err
 		}
-		if m == nil { // removed since
-			break
-		}
-		l := q.letterOf(m)
-		for _, sequence := range v.older {
-			l.older = append(l.older, sequence)
-		}
-		return l, nil
 	}
-	return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+	return nil
 }
 
-// keyPattern is what event keys look like. Other tools may store other letters.
-var keyPattern = regexp.MustCompile(`^[a-z2-7]{32}$`)
+// PageOptions choose a page of a list.
+type PageOptions struct {
+	// Limit is the most entries to return, of each store. Of the stream they are
+	// at most 10,000. Defaults to 50.
+	Limit int
+	// Cursor is the Next of the page before. Defaults to the newest entry.
+	Cursor uint64
+}
 
-// mark asks the ledger, which knows nothing of names that no consumer writes.
-func (q *Queue) mark(ctx context.Context, c event.Consumer, k event.EventKey) (Mark, bool, error) {
-	if legal := c.Validate() == nil && keyPattern.MatchString(string(k)); !legal || q.marks == nil {
-		return Mark{}, false, nil
+// List returns the entries that match f, newest first, and changes nothing.
+// Parked rows come before the first page of letters, as many as the limit allows,
+// and are counted on every page; a cursor is about letters, unless f chooses
+// [ConsumerOutbox]. Errors match [ErrSelection], [bus.ErrNoStream] or
+// [bus.ErrUnavailable], or are those of the outbox.
+func (q *Queue) List(ctx context.Context, f Filter, o PageOptions) (Page, error) {
+	limit := cmp.Or(max(0, o.Limit), 50)
+	parts := q.parts(Selection{Filter: f})
+	all := Page{Entries: []Entry{}}
+	for i, p := range parts {
+		last := i == len(parts)-1
+		cursor := o.Cursor
+		if !last {
+			cursor = 0
+		}
+		store, err := p.open()
+		if err != nil {
+			return all, err
+		}
+		page, err := store.List(ctx, f, limit, cursor)
+		if err != nil {
+			return all, err
+		}
+		if last || o.Cursor == 0 {
+			all.Entries = slices.Concat(all.Entries, page.Entries)
+		}
+		if last {
+			all.Next = page.Next
+		}
+		all.Matching += page.Matching
+		all.Total += page.Total
 	}
-	m, known, err := q.marks.Mark(ctx, c, k)
+	return all, nil
+}
+
+// Get returns the case of an event. The id is <consumer>.<event key>, the event
+// key alone when only one consumer has a letter of it ([ErrAmbiguous] otherwise),
+// or outbox.<message id>. An event that was replayed has no letter but a mark,
+// for as long as the ledger keeps it; [ErrNotFound] means neither.
+func (q *Queue) Get(ctx context.Context, id string) (Case, error) {
+	store, err := q.parts(Selection{IDs: []string{id}})[0].open()
 	if err != nil {
-		return Mark{}, false, fmt.Errorf("dlq: ask the ledger for %s: %w", entryID(c, k), err)
+		return Case{}, err
 	}
-	return m, known, nil
+	return store.Get(ctx, id)
+}
+
+// Export writes the letters that match f to w as JSON lines, one [Record] a
+// line, those of a store oldest first, and returns how many. What is removed
+// meanwhile is left out; nothing is changed. An error of w is returned wrapped.
+func (q *Queue) Export(ctx context.Context, w io.Writer, f Filter) (int, error) {
+	out := json.NewEncoder(w)
+	n := 0
+	err := q.each(f, func(s Store) error {
+		return s.Scan(ctx, f, true, func(r Record) error {
+			if err := out.Encode(r); err != nil {
+				return fmt.Errorf("dlq: export: %w", err)
+			}
+			n++
+			return nil
+		})
+	})
+	return n, err
 }

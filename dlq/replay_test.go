@@ -117,7 +117,7 @@ func TestAn_interrupted_replay_run_again_sends_each_once(t *testing.T) {
 	f.check(err)
 	m, err := s.GetLastMsgForSubject(f.t.Context(), f.names.DeadLetterSubject("payment", event.ReasonExhausted, key(70)))
 	f.check(err)
-	redrive, err := f.queue.RedriveMessage(m, 1)
+	redrive, err := dlq.NewStream(f.bus, f.ledger).RedriveMessage(m, 1)
 	f.check(err)
 	f.check(f.send(redrive))
 

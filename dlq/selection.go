@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/farandole/farandole/bus"
+	"golang.org/x/time/rate"
 )
 
 // Selection says which letters to replay or discard, in exactly one of three
@@ -39,35 +37,6 @@ func (s Selection) validate() error {
 	}
 }
 
-// Status is what became of one selected letter.
-type Status string
-
-// The statuses.
-const (
-	Replayed       Status = "replayed"        // sent to its consumer; the letter is gone
-	Discarded      Status = "discarded"       // the letter is gone for good
-	AlreadyHandled Status = "already_handled" // the event had taken effect; the letter is gone
-	InProgress     Status = "in_progress"     // its consumer has the event now; nothing was done
-	NoConsumer     Status = "no_consumer"     // nobody would get it; nothing was done
-	Refused        Status = "refused"         // see Result.Err; nothing was done
-	NotFound       Status = "not_found"       // there is no such letter (any more)
-	Failed         Status = "failed"          // see Result.Err; doing it again is safe
-	WouldReplay    Status = "would_replay"    // dry run
-	WouldDiscard   Status = "would_discard"   // dry run
-)
-
-// Result is what became of one selected letter.
-type Result struct {
-	ID     string `json:"id"`
-	Status Status `json:"status"`
-	// Sequence is the letter's in the dead-letter stream, 0 when there was none.
-	Sequence uint64 `json:"sequence,omitempty"`
-	// Err says why, for no consumer, refused, not found and failed.
-	Err error `json:"-"`
-	// Message is the text of Err.
-	Message string `json:"error,omitempty"`
-}
-
 // Summary counts results.
 type Summary struct {
 	// Selected letters, also those that were not reached.
@@ -84,167 +53,142 @@ func (s Summary) Reached() int {
 	return n
 }
 
-// target is one selected letter; sequence 0 when only its id is known.
-type target struct {
-	id       string
-	sequence uint64
-	older    []uint64
+// Replay has the events of the selected letters handled again, in each store
+// oldest first, and removes each letter once its event is stored elsewhere: a
+// letter of the stream goes back to the consumer that failed and to no other,
+// with its identity, fresh attempts and its history; a parked row is left to the
+// relay again. A letter stays while no durable of its consumer would get the
+// replay ([NoConsumer]).
+//
+// A letter that comes back while Replay runs is not read again. Replaying
+// twice, also after a crash or interruption, is harmless: the replay has the
+// same message id until the letter is gone, and the ledger knows what is done.
+// report, which may be nil, is called for every letter in turn. The error says
+// why Replay ended early, by ctx or by what would hit every letter
+// ([bus.ErrUnavailable] and the like); the summary counts what was done.
+//
+// Not guaranteed: order with respect to other events of the same key.
+func (q *Queue) Replay(ctx context.Context, s Selection, o ReplayOptions, report func(Result)) (Summary, error) {
+	w := walk{limit: rate.NewLimiter(rate.Inf, 1), report: report, do: func(ctx context.Context, s Store, r Ref) (Result, error) {
+		return s.Replay(ctx, r, o)
+	}}
+	if o.Rate > 0 {
+		w.limit.SetLimit(rate.Limit(o.Rate))
+	}
+	return w.over(ctx, q, s)
 }
 
-// action is what is done with one letter of the stream; on an error it says
-// which of no consumer, refused, not found and failed it is.
-type action func(ctx context.Context, stream jetstream.Stream, l *letter) (Status, error)
+// Discard removes the selected letters for good, and closes their events in the
+// ledger. An interrupted Discard can be run again. report, which may be nil, is
+// called for every letter in turn; summary and error are as for [Queue.Replay].
+func (q *Queue) Discard(ctx context.Context, s Selection, o DiscardOptions, report func(Result)) (Summary, error) {
+	w := walk{limit: rate.NewLimiter(rate.Inf, 1), report: report, do: func(ctx context.Context, s Store, r Ref) (Result, error) {
+		return s.Discard(ctx, r, o)
+	}}
+	return w.over(ctx, q, s)
+}
 
-// walk calls do for every selected letter, oldest first, and reports the
-// results. What is stored after its start is not selected. It stops when ctx
-// ends, never in the middle of a letter, or at an error that the next letter
-// would meet too.
-func (q *Queue) walk(ctx context.Context, s Selection, report func(Result), do action) (Summary, error) {
-	sum := Summary{Counts: map[Status]int{}}
+// walk does one thing with every selected letter.
+type walk struct {
+	do     func(context.Context, Store, Ref) (Result, error)
+	report func(Result)
+	// limit is on letters that are sent or left to a relay; pause is what it asks
+	// for before the next letter.
+	limit *rate.Limiter
+	pause time.Duration
+	sum   Summary
+}
+
+// over reports the results, those of a store oldest first. What is stored after
+// a store's turn has begun is not selected. It stops when ctx ends, never in the
+// middle of a letter, or at an error that the next letter would meet too.
+func (w *walk) over(ctx context.Context, q *Queue, s Selection) (Summary, error) {
+	w.sum.Counts = map[Status]int{}
 	if err := s.validate(); err != nil {
-		return sum, err
+		return w.sum, err
 	}
-	v, targets, err := q.targets(ctx, s)
+	for _, id := range s.IDs {
+		if q.ofOutbox(id) {
+			continue
+		}
+		if _, _, err := parseID(id); err != nil {
+			return w.sum, err
+		}
+	}
+	w.limit.Allow() // the second replay waits already
+	for _, p := range q.parts(s) {
+		store, err := p.open()
+		if err == nil {
+			err = w.through(ctx, store, p.Selection)
+		}
+		if err != nil {
+			return w.sum, err
+		}
+	}
+	return w.sum, nil
+}
+
+// through walks over the selected letters of one store.
+func (w *walk) through(ctx context.Context, store Store, s Selection) error {
+	refs, err := refsOf(ctx, store, s)
 	if err != nil {
-		return sum, err
+		return err
 	}
-	sum.Selected = len(targets)
-	var stop error
-	for _, t := range targets {
-		if stop = ctx.Err(); stop != nil {
+	w.sum.Selected += len(refs)
+	for _, r := range refs {
+		if err = w.wait(ctx); err != nil {
 			break
 		}
-		r := q.handle(ctx, v.stream, t, do)
-		if stop = ctx.Err(); stop != nil && errors.Is(r.Err, stop) {
+		var result Result
+		result, err = w.do(ctx, store, r)
+		if ctx.Err() != nil && errors.Is(result.Err, ctx.Err()) {
+			err = ctx.Err()
 			break // before anything was done
 		}
-		sum.Counts[r.Status]++
-		if report != nil {
-			report(r)
-		}
-		if hopeless(r.Err) {
-			stop = r.Err
+		w.add(result)
+		if err != nil {
 			break
 		}
 	}
-	if stop != nil && (sum.Reached() < sum.Selected || hopeless(stop)) {
-		return sum, fmt.Errorf("dlq: stopped after %d of %d: %w", sum.Reached(), sum.Selected, stop)
+	if err != nil {
+		return fmt.Errorf("dlq: stopped after %d of %d: %w", w.sum.Reached(), w.sum.Selected, err)
 	}
-	return sum, nil
+	return nil
 }
 
-// handle opens a target's letter and does what is to be done with it.
-func (q *Queue) handle(ctx context.Context, stream jetstream.Stream, t target, do action) Result {
-	r := Result{ID: t.id, Sequence: t.sequence}
-	l, err := q.open(ctx, stream, t)
-	switch {
-	case err == nil:
-		r.ID, r.Sequence = l.entry.ID, l.entry.Sequence
-		r.Status, r.Err = do(ctx, stream, l)
-	case errors.Is(err, ErrNotFound):
-		r.Status, r.Err = q.absent(ctx, t.id, err)
-	default:
-		r.Status, r.Err = Failed, err
+// wait waits until the next letter may be replayed.
+func (w *walk) wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-time.After(w.pause):
+	}
+	return ctx.Err()
+}
+
+func (w *walk) add(r Result) {
+	w.sum.Counts[r.Status]++
+	if r.Status == Replayed || r.Status == Pending {
+		w.pause = w.limit.Reserve().Delay()
 	}
 	if r.Err != nil {
 		r.Message = r.Err.Error()
 	}
-	return r
-}
-
-// hopeless reports an error that every further letter would meet.
-func hopeless(err error) bool {
-	for _, e := range []error{bus.ErrUnavailable, bus.ErrClosed, bus.ErrNoStream, bus.ErrDenied, bus.ErrStreamFull} {
-		if errors.Is(err, e) {
-			return true
-		}
+	if w.report != nil {
+		w.report(r)
 	}
-	return false
 }
 
-// targets resolves a selection, about 150 bytes of memory a letter.
-func (q *Queue) targets(ctx context.Context, s Selection) (*view, []target, error) {
-	var targets []target
+// refsOf resolves a selection, about 150 bytes of memory a letter.
+func refsOf(ctx context.Context, store Store, s Selection) (refs []Ref, err error) {
 	if len(s.IDs) > 0 {
 		for _, id := range s.IDs {
-			if _, _, err := parseID(id); err != nil {
-				return nil, nil, err
-			}
-			targets = append(targets, target{id: id})
+			refs = append(refs, Ref{ID: id})
 		}
-		stream, err := q.bus.Stream(ctx, q.names.DLQStream())
-		if err != nil {
-			return nil, nil, q.wrap("look", err)
-		}
-		return &view{stream: stream}, targets, nil
+		return refs, nil
 	}
-	v, err := q.look(ctx, consumerSubject(q.names, ""))
-	if err != nil {
-		return nil, nil, err
-	}
-	older := map[string][]uint64{}
-	for subject, sequence := range v.older {
-		c, _, k := splitSubject(q.names, subject)
-		older[entryID(c, k)] = append(older[entryID(c, k)], sequence)
-	}
-	err = q.scan(ctx, v, v.all(), s.Filter, func(e Entry) error {
-		targets = append(targets, target{id: e.ID, sequence: e.Sequence, older: older[e.ID]})
+	err = store.Scan(ctx, s.Filter, false, func(r Record) error {
+		refs = append(refs, Ref{ID: r.ID, Sequence: r.Sequence, older: r.older})
 		return nil
 	})
-	return v, targets, err
-}
-
-// open reads a target's letter.
-func (q *Queue) open(ctx context.Context, stream jetstream.Stream, t target) (*letter, error) {
-	if t.sequence == 0 {
-		return q.find(ctx, t.id)
-	}
-	l, err := q.read(ctx, stream, t.sequence)
-	if err != nil {
-		return nil, err
-	}
-	l.older = t.older
-	return l, nil
-}
-
-// absent says what became of an event that has no letter.
-func (q *Queue) absent(ctx context.Context, id string, notFound error) (Status, error) {
-	consumer, key, err := parseID(id)
-	if err != nil {
-		return NotFound, notFound
-	}
-	m, known, err := q.mark(ctx, consumer, key)
-	switch {
-	case err != nil:
-		return Failed, err
-	case known && m.State == StateDone:
-		return AlreadyHandled, nil
-	case known && m.underWay():
-		return InProgress, nil
-	case known && m.State == StateDiscarded:
-		return NotFound, fmt.Errorf("%w: it was discarded at %s", notFound, m.At.UTC().Format(time.RFC3339))
-	default:
-		return NotFound, notFound
-	}
-}
-
-// remove deletes a letter, and older ones of the same event under other
-// reasons, by sequence: a letter that came in meanwhile stays.
-func (q *Queue) remove(ctx context.Context, stream jetstream.Stream, l *letter) error {
-	for _, sequence := range append(l.older, l.entry.Sequence) {
-		if sequence == 0 {
-			continue
-		}
-		err := q.bus.Ask(ctx, "STREAM.MSG.DELETE."+q.names.DLQStream(), func(ctx context.Context) error {
-			return stream.DeleteMsg(ctx, sequence)
-		})
-		if err == nil {
-			continue
-		}
-		if _, readErr := q.read(ctx, stream, sequence); errors.Is(readErr, ErrNotFound) {
-			continue // replaced or removed by somebody else
-		}
-		return q.wrap("delete letter of "+l.entry.ID, err)
-	}
-	return nil
+	return refs, err
 }

@@ -33,7 +33,7 @@ type Stats struct {
 type Group struct {
 	Fingerprint string `json:"fingerprint"`
 	Class       string `json:"class,omitempty"`
-	// Error is the text with placeholders, see [Normalise].
+	// Error is the text with placeholders, as in "order <id> not found".
 	Error string `json:"error,omitempty"`
 	Type  string `json:"type,omitempty"`
 	// Example is the ID of the newest letter.
@@ -49,22 +49,21 @@ type Group struct {
 // Stats groups all letters by kind of failure, and tells what is stranded. It
 // reads their headers and keeps the groups.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
-	v, err := q.look(ctx, consumerSubject(q.names, ""))
-	if err != nil {
-		return Stats{}, err
-	}
 	s := Stats{Consumers: map[event.Consumer]map[string]int{}}
 	groups := map[string]*Group{}
 	now := time.Now()
-	err = q.scan(ctx, v, v.all(), Filter{}, func(e Entry) error {
-		s.add(e, groups, now)
-		return nil
+	err := q.each(Filter{}, func(store Store) error {
+		return store.Scan(ctx, Filter{}, false, func(r Record) error {
+			s.add(r.Entry, groups, now)
+			return nil
+		})
 	})
-	if err != nil {
-		return Stats{}, err
+	var stream *Stream
+	if err == nil {
+		stream, err = q.stream()
 	}
-	if s.Stranded, err = q.stranded(ctx); err != nil {
-		return Stats{}, err
+	if err == nil {
+		s.Stranded, err = stream.stranded(ctx)
 	}
 	s.Groups = make([]Group, 0, len(groups))
 	for _, g := range groups {
@@ -73,15 +72,17 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	slices.SortFunc(s.Groups, func(a, b Group) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), b.Newest.Compare(a.Newest), cmp.Compare(a.Fingerprint, b.Fingerprint))
 	})
-	return s, nil
+	return s, err
 }
 
-// add counts one entry; entries come oldest first.
+// add counts one entry.
 func (s *Stats) add(e Entry, groups map[string]*Group, now time.Time) {
-	if s.Total++; s.Total == 1 {
+	if s.Total++; s.Total == 1 || e.Stored.Before(s.Oldest) {
 		s.Oldest = e.Stored
 	}
-	s.Newest = e.Stored
+	if e.Stored.After(s.Newest) {
+		s.Newest = e.Stored
+	}
 	hour, day := within(e.Stored, now, time.Hour), within(e.Stored, now, 24*time.Hour)
 	s.LastHour += hour
 	s.LastDay += day
@@ -97,12 +98,17 @@ func (s *Stats) add(e Entry, groups map[string]*Group, now time.Time) {
 			return
 		}
 		g = &Group{
-			Fingerprint: e.Fingerprint, Class: e.Class, Error: Normalise(e.Error), Type: e.Type,
+			Fingerprint: e.Fingerprint, Class: e.Class, Error: normalise(e.Error), Type: e.Type,
 			Consumers: map[event.Consumer]int{}, Oldest: e.Stored,
 		}
 		groups[e.Fingerprint] = g
 	}
-	g.Example, g.Newest = e.ID, e.Stored
+	if e.Stored.Before(g.Oldest) {
+		g.Oldest = e.Stored
+	}
+	if !e.Stored.Before(g.Newest) {
+		g.Example, g.Newest = e.ID, e.Stored
+	}
 	g.Count++
 	g.Consumers[e.Consumer]++
 	g.LastHour += hour

@@ -31,11 +31,11 @@ type Stranded struct {
 
 // taken returns nil when the letter's consumer would get its replay. Errors
 // match [ErrNoConsumer] when it would not.
-func (q *Queue) taken(ctx context.Context, l *letter) error {
-	taken, err := q.takes(ctx, l.entry.Consumer, redriveSubject(q.names, l))
+func (s *Stream) taken(ctx context.Context, l *letter) error {
+	taken, err := s.takes(ctx, l.entry.Consumer, redriveSubject(s.names, l))
 	if err == nil && !taken {
 		err = fmt.Errorf("%w %s exists on stream %s: start it, or --force stores the redrive for whoever comes",
-			ErrNoConsumer, l.entry.Consumer, q.names.EventsStream())
+			ErrNoConsumer, l.entry.Consumer, s.names.EventsStream())
 	}
 	return err
 }
@@ -48,22 +48,22 @@ func statusOf(err error) Status {
 }
 
 // takes reports whether the durable of a consumer gets what is stored on subject.
-func (q *Queue) takes(ctx context.Context, c event.Consumer, subject string) (bool, error) {
+func (s *Stream) takes(ctx context.Context, c event.Consumer, subject string) (bool, error) {
 	if c.Validate() != nil { // a letter of another tool
 		return false, nil //nolint:nilerr // no durable has such a name
 	}
 	var durable jetstream.Consumer
-	err := q.bus.Ask(ctx, "CONSUMER.INFO."+q.names.EventsStream()+"."+string(c), func(ctx context.Context) (err error) {
-		durable, err = q.bus.JetStream().Consumer(ctx, q.names.EventsStream(), string(c))
+	err := s.bus.Ask(ctx, "CONSUMER.INFO."+s.names.EventsStream()+"."+string(c), func(ctx context.Context) (err error) {
+		durable, err = s.bus.JetStream().Consumer(ctx, s.names.EventsStream(), string(c))
 		return err
 	})
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		return false, nil
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return false, fmt.Errorf("dlq: look for consumer %s: %w: stream %s does not exist", c, bus.ErrNoStream, q.names.EventsStream())
+		return false, fmt.Errorf("dlq: look for consumer %s: %w: stream %s does not exist", c, bus.ErrNoStream, s.names.EventsStream())
 	case err != nil:
-		return false, q.wrap("look for consumer "+string(c), err)
+		return false, s.wrap("look for consumer "+string(c), err)
 	}
 	cfg := durable.CachedInfo().Config
 	if cfg.FilterSubject != "" {
@@ -76,19 +76,19 @@ func (q *Queue) takes(ctx context.Context, c event.Consumer, subject string) (bo
 
 // stranded finds what waits for consumers that have no durable. It learns the
 // subjects of all redrives, and reads those of such consumers.
-func (q *Queue) stranded(ctx context.Context) ([]Stranded, error) {
-	arrived, err := q.waiting(ctx, q.names.EventsStream(), q.names.RedriveFilter(""))
+func (s *Stream) stranded(ctx context.Context) ([]Stranded, error) {
+	arrived, err := s.waiting(ctx, s.names.EventsStream(), s.names.RedriveFilter(""))
 	if err != nil {
 		return nil, err
 	}
-	deferred, err := q.waiting(ctx, q.names.TimersStream(), q.names.TimersFilter("", TimerRetry))
+	deferred, err := s.waiting(ctx, s.names.TimersStream(), s.names.TimersFilter("", TimerRetry))
 	if err != nil {
 		return nil, err
 	}
 	found := map[event.Consumer]*Stranded{}
 	for _, counts := range []map[event.Consumer]int{arrived, deferred} {
 		for c := range counts {
-			taken, err := q.takes(ctx, c, q.names.RedriveFilter(c))
+			taken, err := s.takes(ctx, c, s.names.RedriveFilter(c))
 			if err != nil && !errors.Is(err, bus.ErrNoStream) { // no stream, no durable
 				return nil, err
 			}
@@ -98,14 +98,14 @@ func (q *Queue) stranded(ctx context.Context) ([]Stranded, error) {
 		}
 	}
 	var stranded []Stranded
-	for c, s := range found {
+	for c, w := range found {
 		if arrived[c] > 0 {
-			if err := q.countArrived(ctx, s); err != nil {
+			if err := s.countArrived(ctx, w); err != nil {
 				return nil, err
 			}
 		}
-		if s.Deferred+s.Arrived+s.Unknown > 0 {
-			stranded = append(stranded, *s)
+		if w.Deferred+w.Arrived+w.Unknown > 0 {
+			stranded = append(stranded, *w)
 		}
 	}
 	slices.SortFunc(stranded, func(a, b Stranded) int { return cmp.Compare(a.Consumer, b.Consumer) })
@@ -114,20 +114,20 @@ func (q *Queue) stranded(ctx context.Context) ([]Stranded, error) {
 
 // waiting counts by consumer the messages of a stream that a filter of redrives
 // or timers selects. Their second token, after the system's prefix, is the consumer.
-func (q *Queue) waiting(ctx context.Context, name, filter string) (map[event.Consumer]int, error) {
+func (s *Stream) waiting(ctx context.Context, name, filter string) (map[event.Consumer]int, error) {
 	counts := map[event.Consumer]int{}
-	stream, err := q.bus.Stream(ctx, name)
+	stream, err := s.bus.Stream(ctx, name)
 	if errors.Is(err, bus.ErrNoStream) {
 		return counts, nil
 	}
 	if err != nil {
-		return nil, q.wrap("look for redrives", err)
+		return nil, s.wrap("look for redrives", err)
 	}
-	info, err := q.subjects(ctx, stream, filter)
+	info, err := s.subjects(ctx, stream, filter)
 	if err != nil {
-		return nil, q.wrap("look for redrives", err)
+		return nil, s.wrap("look for redrives", err)
 	}
-	consumer := strings.Count(q.names.Root("redrive.*"), ".")
+	consumer := strings.Count(s.names.Root("redrive.*"), ".")
 	for subject, n := range info.State.Subjects {
 		counts[event.Consumer(strings.Split(subject, ".")[consumer])] += int(n) //nolint:gosec // a count
 	}
@@ -135,9 +135,9 @@ func (q *Queue) waiting(ctx context.Context, name, filter string) (map[event.Con
 }
 
 // countArrived asks the ledger what became of a consumer's redrives.
-func (q *Queue) countArrived(ctx context.Context, s *Stranded) error {
-	o := follow.Options{Filters: []string{q.names.RedriveFilter(s.Consumer)}, FromStart: true, NoFollow: true}
-	return follow.Read(ctx, q.bus, o, func(m follow.Message) error {
+func (s *Stream) countArrived(ctx context.Context, w *Stranded) error {
+	o := follow.Options{Filters: []string{s.names.RedriveFilter(w.Consumer)}, FromStart: true, NoFollow: true}
+	return follow.Read(ctx, s.bus, o, func(m follow.Message) error {
 		redrive, ok := RedriveOf(m.Header)
 		if !ok {
 			return nil
@@ -145,14 +145,14 @@ func (q *Queue) countArrived(ctx context.Context, s *Stranded) error {
 		if e, err := event.Decode(m.Header, m.Data); redrive.Key == "" && err == nil {
 			redrive.Key = event.EventKeyOf(e)
 		}
-		mark, known, err := q.mark(ctx, s.Consumer, redrive.Key)
+		mark, known, err := s.mark(ctx, w.Consumer, redrive.Key)
 		switch {
 		case err != nil:
 			return err
 		case !known:
-			s.Unknown++
+			w.Unknown++
 		case mark.underWay(), mark.State == StateParked && mark.Replay < redrive.Replay:
-			s.Arrived++
+			w.Arrived++
 		}
 		return nil
 	})

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
 )
 
@@ -18,104 +21,166 @@ import (
 // published is a reason to be parked.
 const parkedPage = 16
 
-// Parked is a row that could not be published: its status is DEAD_LETTER.
-type Parked struct {
-	// ID is the row's, by which it is redriven and discarded.
-	ID int64
-	// MessageID is the event key, or what another writer chose.
-	MessageID string
-	Subject   string
-	// Key is the row's key: the last token of the subject, in its escaped form.
-	Key     string
-	Headers map[string][]string // without the message id
-	Data    []byte
-	// Attempts are the failed tries to publish it, oldest first, those before
-	// a [Outbox.Redrive] included.
-	Attempts  []event.Attempt
-	CreatedAt time.Time
-}
+// Parked is the dead letters of an outbox: the rows that could not be published,
+// whose status is DEAD_LETTER. They stay in their table; the ID of a letter is
+// outbox.<message id>, and its Sequence the id of the row. Errors match
+// [ErrDatabase].
+type Parked struct{ outbox *Outbox }
 
-// Event is the event of the row. The error matches [event.ErrDecode] if it is none.
-func (p Parked) Event() (event.Event, error) { return event.Decode(p.Headers, p.Data) }
+var _ dlq.Store = Parked{}
 
-// Last is the try after which the row was parked, the zero Attempt if its story
-// cannot be read.
-func (p Parked) Last() event.Attempt {
-	if len(p.Attempts) == 0 {
-		return event.Attempt{}
+// Parked returns the rows of this outbox that could not be published.
+func (o *Outbox) Parked() Parked { return Parked{o} }
+
+// List returns the rows that match f, those with the highest ids first.
+func (p Parked) List(ctx context.Context, f dlq.Filter, limit int, cursor uint64) (dlq.Page, error) {
+	stats, err := p.outbox.Stats(ctx)
+	if err != nil {
+		return dlq.Page{}, err
 	}
-	return p.Attempts[len(p.Attempts)-1]
-}
-
-// Reason is why it was parked: [event.ReasonPermanent], or [event.ReasonExhausted]
-// after all tries.
-func (p Parked) Reason() string { return cmp.Or(p.Last().Reason, event.ReasonExhausted) }
-
-// ParkedAt is when it was, by the relay's clock; of a row without a story, when
-// it was created.
-func (p Parked) ParkedAt() time.Time {
-	if at := p.Last().At; !at.IsZero() {
-		return at
+	page := dlq.Page{Entries: []dlq.Entry{}, Total: int(stats.Parked)}
+	all := f == dlq.Filter{} || f == dlq.Filter{Consumer: dlq.ConsumerOutbox}
+	if all {
+		page.Matching = page.Total
 	}
-	return p.CreatedAt
-}
-
-// ParkedFilter chooses rows. Every field that is set must match; the zero filter
-// matches all.
-type ParkedFilter struct {
-	MessageID string
-	// Key is what the event is about.
-	Key event.Key
-	// Type is the event type, with or without the configured prefix.
-	Type event.Type
-	// Reason as in [Parked.Reason].
-	Reason string
-	// Class is the error class of the last try, Text part of its error's text, in any case.
-	Class, Text string
-	// After and Before bound when the row was parked: After <= time < Before.
-	After, Before time.Time
-
-	// OldestFirst turns the order, by ID, round. Defaults to the newest first.
-	OldestFirst bool
-	// Beyond is the ID of the row after which to go on. Defaults to the beginning.
-	Beyond int64
-}
-
-func (f ParkedFilter) matches(n event.Names, p Parked) bool {
-	last, at := p.Last(), p.ParkedAt()
-	return (f.Reason == "" || f.Reason == p.Reason()) &&
-		(f.Class == "" || f.Class == last.Class) &&
-		(f.Text == "" || strings.Contains(strings.ToLower(last.Error), strings.ToLower(f.Text))) &&
-		(f.After.IsZero() || !at.Before(f.After)) &&
-		(f.Before.IsZero() || at.Before(f.Before)) &&
-		(f.Type == "" || f.typed(n, p))
-}
-
-// typed reports whether the row's type is the filter's, going by the subject if
-// there is no event in it.
-func (f ParkedFilter) typed(n event.Names, p Parked) bool {
-	want := strings.TrimPrefix(string(f.Type), n.TypePrefix)
-	if e, err := p.Event(); err == nil {
-		return strings.TrimPrefix(e.Type(), n.TypePrefix) == want
+	for r, err := range p.rows(ctx, f, selected{newestFirst: true}) {
+		if err != nil {
+			return dlq.Page{}, err
+		}
+		if !all {
+			page.Matching++
+		}
+		switch {
+		case cursor != 0 && r.Sequence >= cursor: // on a page before
+		case len(page.Entries) < limit:
+			page.Entries = append(page.Entries, r.Entry)
+		default:
+			page.Next = page.Entries[limit-1].Sequence
+			if all {
+				return page, nil
+			}
+		}
 	}
-	return strings.HasPrefix(p.Subject, strings.TrimSuffix(n.TypeFilter(event.Type(want)), "*"))
+	return page, nil
 }
 
-// Parked goes over the parked rows that match f, and reads some at a time, with
-// their data. An error, which is the last value, matches [ErrDatabase].
-func (o *Outbox) Parked(ctx context.Context, f ParkedFilter) iter.Seq2[Parked, error] {
-	return func(yield func(Parked, error) bool) {
+// Scan visits the rows that match f, those with the lowest ids first, with their data.
+func (p Parked) Scan(ctx context.Context, f dlq.Filter, _ bool, visit func(dlq.Record) error) error {
+	for r, err := range p.rows(ctx, f, selected{}) {
+		if err == nil {
+			err = visit(r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Get returns the case of a parked row.
+func (p Parked) Get(ctx context.Context, id string) (dlq.Case, error) {
+	for r, err := range p.rows(ctx, dlq.Filter{}, selected{messageID: messageIDOf(id)}) {
+		if err != nil {
+			return dlq.Case{}, err
+		}
+		return dlq.Case{ID: id, Letter: &r, Verdict: "parked in the outbox: it was never published; a replay has a relay try again"}, nil
+	}
+	return dlq.Case{}, notParked(id)
+}
+
+// Replay sets a parked row to PENDING, with all its tries before it and its story
+// kept. A relay publishes it, after rows of its key that have overtaken it.
+func (p Parked) Replay(ctx context.Context, r dlq.Ref, o dlq.ReplayOptions) (dlq.Result, error) {
+	if o.DryRun {
+		return p.look(ctx, r, dlq.WouldReplay)
+	}
+	defer p.outbox.Wake()
+	// Due now, not NULL: a relay with a feed leaves young rows without a time to
+	// the feed, which tells of inserts only.
+	return p.change(ctx, r, dlq.Pending, `UPDATE {outbox} SET status = 'PENDING', attempts = 0, due_at = {now}, owner = NULL
+		WHERE {parked} AND message_id = $1`)
+}
+
+// Discard deletes a parked row: its event will never be published. The outbox
+// takes an event of its id again.
+func (p Parked) Discard(ctx context.Context, r dlq.Ref, o dlq.DiscardOptions) (dlq.Result, error) {
+	if o.DryRun {
+		return p.look(ctx, r, dlq.WouldDiscard)
+	}
+	return p.change(ctx, r, dlq.Discarded, "DELETE FROM {outbox} WHERE {parked} AND message_id = $1")
+}
+
+// change runs a statement on one parked row; done is what has become of it then.
+func (p Parked) change(ctx context.Context, r dlq.Ref, done dlq.Status, statement string) (dlq.Result, error) {
+	var n int64
+	changed, err := p.outbox.db.ExecContext(ctx, p.outbox.render(statement), messageIDOf(r.ID))
+	if err == nil {
+		n, err = changed.RowsAffected()
+	}
+	return resultOf(r, done, n, err)
+}
+
+// look is change for a dry run.
+func (p Parked) look(ctx context.Context, r dlq.Ref, would dlq.Status) (dlq.Result, error) {
+	var n int64
+	err := p.outbox.db.QueryRowContext(ctx, p.outbox.render("SELECT count(*) FROM {outbox} WHERE {parked} AND message_id = $1"),
+		messageIDOf(r.ID)).Scan(&n)
+	return resultOf(r, would, n, err)
+}
+
+// resultOf is what became of a row, n of which were parked. What a database
+// refuses for one row it refuses for all.
+func resultOf(r dlq.Ref, done dlq.Status, n int64, err error) (dlq.Result, error) {
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%w: parked row %s: %w", ErrDatabase, r.ID, err)
+		return dlq.Result{ID: r.ID, Status: dlq.Failed, Err: err}, err
+	case n == 0:
+		return dlq.Result{ID: r.ID, Status: dlq.NotFound, Err: notParked(r.ID)}, nil
+	default:
+		return dlq.Result{ID: r.ID, Status: done}, nil
+	}
+}
+
+func messageIDOf(id string) string { return strings.TrimPrefix(id, string(dlq.ConsumerOutbox)+".") }
+
+func notParked(id string) error {
+	return fmt.Errorf("%w: %s is not parked in this outbox", dlq.ErrNotFound, id)
+}
+
+// selected is what [Parked.rows] reads besides what a filter tells.
+type selected struct {
+	newestFirst bool   // by id; else the oldest first
+	messageID   string // of the only row, "" for all
+}
+
+// rows goes over the parked rows that match f, and reads some at a time. An error
+// is the last value.
+func (p Parked) rows(ctx context.Context, f dlq.Filter, s selected) iter.Seq2[dlq.Record, error] {
+	return func(yield func(dlq.Record, error) bool) {
+		if f.Consumer != "" && f.Consumer != dlq.ConsumerOutbox {
+			return
+		}
+		key := ""
+		if f.Key != "" { // the column tells the key also of a row that is no event
+			key, f.Key = event.EscapeKey(f.Key), ""
+		}
+		beyond := int64(math.MinInt64)
+		if s.newestFirst {
+			beyond = math.MaxInt64
+		}
 		for {
-			page, err := o.parkedPage(ctx, f)
+			var page []dlq.Record
+			var err error
+			page, beyond, err = p.page(ctx, key, s, beyond)
 			if err != nil {
-				yield(Parked{}, fmt.Errorf("%w: parked: %w", ErrDatabase, err))
+				yield(dlq.Record{}, fmt.Errorf("%w: parked rows: %w", ErrDatabase, err))
 				return
 			}
-			for _, p := range page {
-				if f.matches(o.cfg.Names, p) && !yield(p, nil) {
+			for _, r := range page {
+				if f.Matches(p.outbox.cfg.Names, r.Entry) && !yield(r, nil) {
 					return
 				}
-				f.Beyond = p.ID
 			}
 			if len(page) < parkedPage {
 				return
@@ -124,94 +189,68 @@ func (o *Outbox) Parked(ctx context.Context, f ParkedFilter) iter.Seq2[Parked, e
 	}
 }
 
-// parkedPage reads the next rows that match f as far as columns tell.
-func (o *Outbox) parkedPage(ctx context.Context, f ParkedFilter) (page []Parked, err error) {
-	key := ""
-	if f.Key != "" {
-		key = event.EscapeKey(f.Key)
+// page reads the next rows beyond an id, and returns the id of the last one.
+func (p Parked) page(ctx context.Context, key string, s selected, beyond int64) (page []dlq.Record, last int64, err error) {
+	where, order := "id > $1", "ASC"
+	if s.newestFirst {
+		where, order = "id < $1", "DESC"
 	}
-	where, order, beyond := "id < $1", "DESC", cmp.Or(f.Beyond, math.MaxInt64)
-	if f.OldestFirst {
-		where, order, beyond = "id > $1", "ASC", cmp.Or(f.Beyond, math.MinInt64)
-	}
-	rows, err := o.db.QueryContext(ctx, o.render(`
+	rows, err := p.outbox.db.QueryContext(ctx, p.outbox.render(`
 		SELECT id, message_id, subject, key, headers, data, story, {unix created_at} FROM {outbox}
 		WHERE {parked} AND `+where+` AND ($2 = '' OR key = $2) AND ($3 = '' OR message_id = $3)
-		ORDER BY id `+order+` LIMIT $4`), beyond, key, f.MessageID, parkedPage)
+		ORDER BY id `+order+` LIMIT $4`), beyond, key, s.messageID, parkedPage)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		p, err := scanParked(rows.Scan)
-		if err != nil {
-			return nil, err
+		var r row
+		var created int64
+		if err := rows.Scan(&r.id, &r.messageID, &r.subject, &r.key, &r.headers, &r.data, &r.story, &created); err != nil {
+			return nil, 0, err
 		}
-		page = append(page, p)
+		page, last = append(page, p.record(r, time.UnixMilli(created))), r.id
 	}
-	return page, rows.Err()
+	return page, last, rows.Err()
 }
 
-func scanParked(scan func(...any) error) (Parked, error) {
-	var p Parked
-	var headers, story string
-	var created int64
-	if err := scan(&p.ID, &p.MessageID, &p.Subject, &p.Key, &headers, &p.Data, &story, &created); err != nil {
-		return Parked{}, err
-	}
-	p.CreatedAt = time.UnixMilli(created)
-	// Both may be anything: headers that cannot be read are a reason to be parked.
-	parsed := map[string]values{}
-	if err := json.Unmarshal([]byte(headers), &parsed); err != nil {
-		parsed = map[string]values{"unreadable": {headers}}
-	}
-	p.Headers = make(map[string][]string, len(parsed))
-	for name, v := range parsed {
-		p.Headers[name] = v
-	}
-	if err := json.Unmarshal([]byte(story), &p.Attempts); err != nil {
-		p.Attempts = nil
-	}
-	return p, nil
-}
-
-// Redrive sets parked rows to PENDING, with all their tries before them and
-// their story kept, and returns how many were parked still. The relay publishes
-// them, after rows of their keys that have overtaken them. Doing it twice is
-// harmless. The error matches [ErrDatabase].
-func (o *Outbox) Redrive(ctx context.Context, ids ...int64) (int, error) {
-	// Due now, not NULL: a relay with a feed leaves young rows without a time to
-	// the feed, which tells of inserts only.
-	n, err := o.change(ctx, `UPDATE {outbox} SET status = 'PENDING', attempts = 0, due_at = {now}, owner = NULL
-		WHERE status = 'DEAD_LETTER' AND id {in $1}`, ids)
+// record is a parked row as a dead letter. What others have written may be
+// anything: headers that cannot be read are a reason to be parked.
+func (p Parked) record(r row, created time.Time) dlq.Record {
+	headers, err := parseHeaders(r.headers)
 	if err != nil {
-		return 0, fmt.Errorf("%w: redrive: %w", ErrDatabase, err)
+		headers = nats.Header{"unreadable": {r.headers}}
 	}
-	o.Wake()
-	return n, nil
-}
-
-// Discard deletes parked rows, and returns how many were parked still: their
-// events will never be published. The outbox takes events of their ids again.
-// The error matches [ErrDatabase].
-func (o *Outbox) Discard(ctx context.Context, ids ...int64) (int, error) {
-	n, err := o.change(ctx, "DELETE FROM {outbox} WHERE status = 'DEAD_LETTER' AND id {in $1}", ids)
-	if err != nil {
-		return 0, fmt.Errorf("%w: discard: %w", ErrDatabase, err)
+	var attempts []event.Attempt // the failed tries to publish it, oldest first
+	if err := json.Unmarshal([]byte(r.story), &attempts); err != nil || len(attempts) == 0 {
+		attempts = nil
 	}
-	return n, nil
-}
-
-// change runs a statement on ids and returns how many rows it changed.
-func (o *Outbox) change(ctx context.Context, statement string, ids []int64) (int, error) {
-	list, err := json.Marshal(append([]int64{}, ids...))
-	if err != nil {
-		return 0, err
+	e := dlq.Entry{
+		ID:       string(dlq.ConsumerOutbox) + "." + r.messageID,
+		Sequence: uint64(max(0, r.id)),
+		Stored:   created, Consumer: dlq.ConsumerOutbox, Reason: event.ReasonExhausted, EventKey: event.EventKey(r.messageID),
+		Key: event.Key(r.key), Count: 1, Origin: dlq.Origin{Subject: r.subject, Time: created}, Size: len(r.data),
 	}
-	result, err := o.db.ExecContext(ctx, o.render(statement), string(list))
-	if err != nil {
-		return 0, err
+	for i, at := range attempts {
+		if i > 0 && at.Number == 1 { // the first one after a replay
+			e.Count++
+			e.Failures = 0
+		}
+		e.Failures++
 	}
-	n, err := result.RowsAffected()
-	return int(n), err
+	if n := len(attempts); n > 0 {
+		first, last := attempts[0], attempts[n-1]
+		e.FirstFailure, e.FirstClass, e.FirstError = first.At, first.Class, first.Error
+		e.LastFailure, e.Class, e.Error, e.Host = last.At, last.Class, last.Error, last.Host
+		e.Reason = cmp.Or(last.Reason, e.Reason)
+		if !last.At.IsZero() {
+			e.Stored = last.At // it was parked then, by the relay's clock
+		}
+	}
+	if ev, err := event.Decode(headers, r.data); err == nil {
+		e.EventID, e.Source, e.Type, e.Key = ev.ID(), ev.Source(), ev.Type(), event.PartitionKey(ev)
+		e.CorrelationID = event.Extension(ev, event.ExtCorrelation)
+	}
+	e.Complete(p.outbox.cfg.Names)
+	return dlq.Record{Entry: e, Attempts: attempts, Headers: headers, Data: r.data}
 }

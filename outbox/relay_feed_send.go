@@ -66,6 +66,19 @@ func (t *tail) yield(ctx context.Context, ids []int64, rows []row) error {
 	return err
 }
 
+// change runs a statement on ids and returns how many rows it changed.
+func (o *Outbox) change(ctx context.Context, statement string, ids []int64) (int64, error) {
+	list, err := json.Marshal(ids)
+	if err != nil {
+		return 0, err
+	}
+	result, err := o.db.ExecContext(ctx, o.render(statement), string(list))
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 // deliver publishes rows and settles them. It returns those with which nothing
 // has happened, because nobody was there to take them.
 func (t *tail) deliver(ctx context.Context, b batch) (again []int64, err error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/farandole/farandole/bus"
@@ -66,20 +67,29 @@ func (s dlqSelection) selection(now time.Time) dlq.Selection {
 	return dlq.Selection{IDs: s.IDs, Filter: f, All: s.All && f == dlq.Filter{}}
 }
 
-// withQueue runs f with the system's dead letters. The database that flags name
-// also tells what has become of the events of consumers with an inbox there.
-func (a *app) withQueue(ctx context.Context, f func(*dlq.Queue) error) error {
-	return a.withBus(ctx, "dlq", func(b *bus.Bus) error {
-		run := func(databases ...*outbox.Outbox) error {
-			q, err := letters.Open(b, databases...)
+// withQueue runs f with the system's dead letters, and with the outbox that flags
+// name, nil if there are none. Then NATS is connected to when f first needs it:
+// parked rows can be seen to while it is down.
+func (a *app) withQueue(ctx context.Context, f func(*dlq.Queue, *outbox.Outbox) error) error {
+	if !a.root.DLQ.Outbox.given() {
+		return a.withBus(ctx, "dlq", func(b *bus.Bus) error {
+			q, err := letters.Open(b)
 			if err != nil {
 				return err
 			}
-			return f(q)
-		}
-		if !a.root.DLQ.Outbox.given() {
-			return run()
-		}
-		return a.withOutbox(ctx, func(_ context.Context, o *outbox.Outbox) error { return run(o) })
+			return f(q, nil)
+		})
+	}
+	return a.withOutbox(func(o *outbox.Outbox) (err error) {
+		var b *bus.Bus
+		defer func() {
+			if b != nil {
+				err = errors.Join(err, b.Close())
+			}
+		}()
+		return f(letters.OpenWith(o, func() (_ *bus.Bus, err error) {
+			b, err = bus.Connect(ctx, a.root.Connection.config("dlq", a.log("warn")))
+			return b, err
+		}), o)
 	})
 }

@@ -26,23 +26,9 @@ func (c *dlqReplayCmd) Run(ctx context.Context, a *app) error {
 		return usageErrorf("dlq replay: --rate %v: want more than 0", c.Rate)
 	}
 	r := results{app: a, json: c.JSON}
-	sum, err := c.change(ctx, a, &r, changes{
-		what: "replayed", rate: c.Rate,
-		row: func(ctx context.Context, o *outbox.Outbox, id int64) (dlq.Status, error) {
-			if c.DryRun {
-				return dlq.WouldReplay, nil
-			}
-			n, err := o.Redrive(ctx, id)
-			return changed(n, pending), err
-		},
-		letters: func(ctx context.Context, q *dlq.Queue, s dlq.Selection) (dlq.Summary, error) {
-			return q.Replay(ctx, s, dlq.ReplayOptions{DryRun: c.DryRun, Rate: c.Rate, Force: c.Force}, r.add)
-		},
+	return r.run(ctx, "replay", "replayed", func(q *dlq.Queue) (dlq.Summary, error) {
+		return q.Replay(ctx, c.selection(a.now()), dlq.ReplayOptions{DryRun: c.DryRun, Rate: c.Rate, Force: c.Force}, r.add)
 	})
-	if sum.Counts[pending] > 0 {
-		a.say("a relay publishes the pending rows")
-	}
-	return r.finish("replay", sum, err)
 }
 
 type dlqDiscardCmd struct {
@@ -62,47 +48,9 @@ func (c *dlqDiscardCmd) Run(ctx context.Context, a *app) error {
 		}
 	}
 	r := results{app: a, json: c.JSON}
-	sum, err := c.change(ctx, a, &r, changes{
-		what: "discarded",
-		row: func(ctx context.Context, o *outbox.Outbox, id int64) (dlq.Status, error) {
-			if c.DryRun {
-				return dlq.WouldDiscard, nil
-			}
-			n, err := o.Discard(ctx, id)
-			return changed(n, dlq.Discarded), err
-		},
-		letters: func(ctx context.Context, q *dlq.Queue, s dlq.Selection) (dlq.Summary, error) {
-			return q.Discard(ctx, s, dlq.DiscardOptions{DryRun: c.DryRun, Force: c.Force}, r.add)
-		},
+	return r.run(ctx, "discard", "discarded", func(q *dlq.Queue) (dlq.Summary, error) {
+		return q.Discard(ctx, s, dlq.DiscardOptions{DryRun: c.DryRun, Force: c.Force}, r.add)
 	})
-	return r.finish("discard", sum, err)
-}
-
-// changes are what a command does with parked rows and with letters.
-type changes struct {
-	what    string  // "replayed"
-	rate    float64 // most rows a second, 0 for no limit
-	row     func(context.Context, *outbox.Outbox, int64) (dlq.Status, error)
-	letters func(context.Context, *dlq.Queue, dlq.Selection) (dlq.Summary, error)
-}
-
-// change does it with all that is selected: the rows first.
-func (s dlqSelection) change(ctx context.Context, a *app, r *results, do changes) (dlq.Summary, error) {
-	sum, letters, err := s.overParked(ctx, a, do.rate, r, do.row)
-	if err != nil || len(s.IDs) > 0 && len(letters) == 0 || !s.ofLetters(a) {
-		return sum, err
-	}
-	rest := s
-	rest.IDs = letters
-	err = a.withQueue(ctx, func(q *dlq.Queue) error {
-		more, err := do.letters(ctx, q, rest.selection(a.now()))
-		sum.Selected += more.Selected
-		for status, n := range more.Counts {
-			sum.Counts[status] += n
-		}
-		return err
-	})
-	return sum, a.lettersToo(err, do.what)
 }
 
 // describe says what a selection chooses.
@@ -127,6 +75,16 @@ type results struct {
 	err  error          // of writing; the walk goes on: what was begun is finished
 }
 
+// run changes letters, and prints what became of them.
+func (r *results) run(ctx context.Context, verb, done string, change func(*dlq.Queue) (dlq.Summary, error)) error {
+	var sum dlq.Summary
+	err := r.app.withQueue(ctx, func(q *dlq.Queue, _ *outbox.Outbox) (err error) {
+		sum, err = change(q)
+		return err
+	})
+	return r.finish(verb, sum, r.app.rowsOnly(err, done))
+}
+
 // add prints a result: as JSON every one, for people those that need a look.
 func (r *results) add(res dlq.Result) {
 	var err error
@@ -143,7 +101,7 @@ func (r *results) add(res dlq.Result) {
 		err = r.app.printf("%s  %s", human.Printable(res.ID), res.Status)
 	case res.Message != "":
 		err = r.app.printf("%s  %s: %s", human.Printable(res.ID), res.Status, human.Printable(res.Message))
-	case res.Status != dlq.Replayed && res.Status != dlq.Discarded && res.Status != pending:
+	case res.Status != dlq.Replayed && res.Status != dlq.Discarded && res.Status != dlq.Pending:
 		err = r.app.printf("%s  %s", human.Printable(res.ID), res.Status)
 	}
 	if r.err == nil {
@@ -154,6 +112,9 @@ func (r *results) add(res dlq.Result) {
 // finish prints the counts; letters that were refused, missing, failed or have
 // no consumer make it exit code 1.
 func (r *results) finish(verb string, sum dlq.Summary, err error) error {
+	if sum.Counts[dlq.Pending] > 0 {
+		r.app.say("a relay publishes the pending rows")
+	}
 	if sum.Selected > 0 || err == nil {
 		r.app.say("%s: %s", verb, counts(sum))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/outbox"
 )
 
 type dlqListCmd struct {
@@ -19,10 +20,6 @@ type dlqListCmd struct {
 	Cursor uint64 `help:"Go on where a page ended: its \"next\"."`
 	All    bool   `help:"Show all entries, however many."`
 }
-
-// pageSize is how many entries --all keeps at once: as many as a page can have,
-// for each page reads all headers.
-const pageSize = 10_000
 
 // Run lists, newest first.
 func (c *dlqListCmd) Run(ctx context.Context, a *app) error {
@@ -35,57 +32,26 @@ func (c *dlqListCmd) Run(ctx context.Context, a *app) error {
 	return c.print(ctx, a)
 }
 
-// pages calls f for each page that is wanted: parked rows of the outbox come
-// before the first page of letters, and count on all.
+// pages calls f for each page that is wanted.
 func (c *dlqListCmd) pages(ctx context.Context, a *app, f func(dlq.Page) error) error {
-	parked, err := c.parkedPage(ctx, a, c.parkedLimit())
-	if err != nil {
-		return err
-	}
-	if err := f(parked); err != nil || !c.ofLetters(a) {
-		return err
-	}
-	err = a.withQueue(ctx, func(q *dlq.Queue) error {
-		return c.letterPages(ctx, a, q, func(page dlq.Page) error {
-			page.Matching += parked.Matching
-			page.Total += parked.Total
-			return f(page)
-		})
-	})
-	return a.lettersToo(err, "listed")
-}
-
-// parkedLimit is how many parked rows to show: none where a page goes on.
-func (c *dlqListCmd) parkedLimit() int {
-	switch {
-	case c.Cursor != 0:
-		return 0
-	case c.All:
-		return math.MaxInt
-	default:
-		return c.Limit
-	}
-}
-
-func (c *dlqListCmd) letterPages(ctx context.Context, a *app, q *dlq.Queue, f func(dlq.Page) error) error {
 	filter := c.filter(a.now())
 	o := dlq.PageOptions{Limit: c.Limit, Cursor: c.Cursor}
 	if c.All {
-		o.Limit = pageSize
+		o.Limit = math.MaxInt // pages as large as they can be
 	}
-	for {
-		page, err := q.List(ctx, filter, o)
-		if err != nil {
-			return err
+	err := a.withQueue(ctx, func(q *dlq.Queue, _ *outbox.Outbox) error {
+		for {
+			page, err := q.List(ctx, filter, o)
+			if printErr := f(page); printErr != nil {
+				return printErr
+			}
+			if err != nil || !c.All || page.Next == 0 {
+				return err
+			}
+			o.Cursor = page.Next
 		}
-		if err := f(page); err != nil {
-			return err
-		}
-		if !c.All || page.Next == 0 {
-			return nil
-		}
-		o.Cursor = page.Next
-	}
+	})
+	return a.rowsOnly(err, "listed")
 }
 
 func (c *dlqListCmd) print(ctx context.Context, a *app) error {

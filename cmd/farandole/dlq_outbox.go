@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -58,13 +57,9 @@ func (f outboxFlags) open(names event.Names) (*database.Database, *outbox.Outbox
 	return db, o, nil
 }
 
-// withOutbox runs f with the outbox that flags name; without such flags it does
-// nothing. It makes no file and no tables.
-func (a *app) withOutbox(ctx context.Context, f func(context.Context, *outbox.Outbox) error) (err error) {
+// withOutbox runs f with the outbox that flags name. It makes no file and no tables.
+func (a *app) withOutbox(f func(*outbox.Outbox) error) (err error) {
 	flags := a.root.DLQ.Outbox
-	if !flags.given() {
-		return nil
-	}
 	target, err := flags.target()
 	if err != nil {
 		return err
@@ -79,13 +74,13 @@ func (a *app) withOutbox(ctx context.Context, f func(context.Context, *outbox.Ou
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	return f(ctx, o)
+	return f(o)
 }
 
-// lettersToo returns the error of what was done with dead letters after parked
-// rows were seen to. A server that is not there is no reason to say nothing of
-// those: then it says what is missing, and the error is only an exit code.
-func (a *app) lettersToo(err error, missing string) error {
+// rowsOnly returns the error of what was done with dead letters. With an outbox, a
+// server that is not there is no reason to say nothing of parked rows, which were
+// seen to first: then it says what is missing, and the error is only an exit code.
+func (a *app) rowsOnly(err error, missing string) error {
 	if !a.root.DLQ.Outbox.given() || !errors.Is(err, bus.ErrConnect) && !errors.Is(err, bus.ErrUnavailable) && !errors.Is(err, bus.ErrNoStream) {
 		return err
 	}

@@ -25,16 +25,7 @@ func (c *dlqShowCmd) Run(ctx context.Context, a *app) error {
 	if c.Data == "-" && isTerminal(a.out) {
 		return usageErrorf("dlq show: raw data does not go to a terminal: --data FILE, or pipe it")
 	}
-	if a.root.DLQ.Outbox.given() && strings.HasPrefix(c.ID, parkedPrefix) {
-		return a.withOutbox(ctx, func(ctx context.Context, o *outbox.Outbox) error {
-			found, err := parkedCase(ctx, o, c.ID)
-			if err != nil {
-				return err
-			}
-			return c.write(a, found)
-		})
-	}
-	return a.withQueue(ctx, func(q *dlq.Queue) error {
+	return a.withQueue(ctx, func(q *dlq.Queue, _ *outbox.Outbox) error {
 		found, err := q.Get(ctx, c.ID)
 		if err != nil {
 			return err

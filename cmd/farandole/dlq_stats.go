@@ -20,21 +20,22 @@ type dlqStatsCmd struct {
 
 // Run prints counts and kinds of failure.
 func (c *dlqStatsCmd) Run(ctx context.Context, a *app) error {
-	rows, err := readOutboxStats(ctx, a)
-	if err != nil {
-		return err
-	}
-	var letters *dlq.Stats
-	err = a.withQueue(ctx, func(q *dlq.Queue) error {
-		s, err := q.Stats(ctx)
-		letters = &s
+	var letters dlq.Stats
+	var rows *outboxStats
+	err := a.withQueue(ctx, func(q *dlq.Queue, o *outbox.Outbox) (err error) {
+		if o != nil {
+			if rows, err = readOutboxStats(ctx, o); err != nil {
+				return err
+			}
+		}
+		letters, err = q.Stats(ctx)
 		return err
 	})
-	if err = a.lettersToo(err, "counted"); err != nil {
-		letters = nil
-		if !errors.Is(err, errSilent) {
-			return err
-		}
+	if err = a.rowsOnly(err, "counted"); err != nil && !errors.Is(err, errSilent) {
+		return err
+	}
+	if rows != nil {
+		maps.Copy(rows.Reasons, letters.Consumers[dlq.ConsumerOutbox])
 	}
 	if printErr := c.print(a, letters, rows); printErr != nil {
 		return printErr
@@ -42,11 +43,11 @@ func (c *dlqStatsCmd) Run(ctx context.Context, a *app) error {
 	return err
 }
 
-// print prints both; nil is what there is nothing to say of.
-func (c *dlqStatsCmd) print(a *app, letters *dlq.Stats, rows *outboxStats) error {
+// print prints both; rows is nil if there is no outbox.
+func (c *dlqStatsCmd) print(a *app, letters dlq.Stats, rows *outboxStats) error {
 	if c.JSON {
 		return a.printJSON(struct {
-			*dlq.Stats
+			dlq.Stats
 			Outbox *outboxStats `json:"outbox,omitempty"`
 		}{letters, rows})
 	}
@@ -55,13 +56,10 @@ func (c *dlqStatsCmd) print(a *app, letters *dlq.Stats, rows *outboxStats) error
 			return err
 		}
 	}
-	if letters == nil {
-		return nil
-	}
-	return printStats(a, *letters)
+	return printStats(a, letters)
 }
 
-// outboxStats is what stats says of an outbox.
+// outboxStats is what stats says of the rows of an outbox.
 type outboxStats struct {
 	Parked     int64   `json:"parked"`
 	Pending    int64   `json:"pending"`
@@ -72,23 +70,15 @@ type outboxStats struct {
 	Reasons map[string]int `json:"reasons"`
 }
 
-// readOutboxStats returns nil if no outbox is named.
-func readOutboxStats(ctx context.Context, a *app) (stats *outboxStats, err error) {
-	err = a.withOutbox(ctx, func(ctx context.Context, o *outbox.Outbox) error {
-		s, err := o.Stats(ctx)
-		if err != nil {
-			return err
-		}
-		stats = &outboxStats{
-			Parked: s.Parked, Pending: s.Pending, Waiting: s.Waiting, Processing: s.Processing, Oldest: s.Oldest.Seconds(),
-			Reasons: map[string]int{},
-		}
-		return dlqFilter{}.eachParked(ctx, a, o, false, func(_ outbox.Parked, e dlq.Entry) bool {
-			stats.Reasons[e.Reason]++
-			return true
-		})
-	})
-	return stats, err
+func readOutboxStats(ctx context.Context, o *outbox.Outbox) (*outboxStats, error) {
+	s, err := o.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &outboxStats{
+		Parked: s.Parked, Pending: s.Pending, Waiting: s.Waiting, Processing: s.Processing, Oldest: s.Oldest.Seconds(),
+		Reasons: map[string]int{},
+	}, nil
 }
 
 // String is "3 parked (2 exhausted, 1 permanent); 12 to publish, the oldest for 4s".
@@ -168,31 +158,13 @@ type dlqExportCmd struct {
 
 // Run writes JSON lines on stdout.
 func (c *dlqExportCmd) Run(ctx context.Context, a *app) error {
-	n, err := c.exportParked(ctx, a)
-	if err == nil && c.ofLetters(a) {
-		err = a.withQueue(ctx, func(q *dlq.Queue) error {
-			more, err := q.Export(ctx, a.json, c.filter(a.now()))
-			n += more
-			return err
-		})
-	}
-	if err = a.lettersToo(err, "exported"); err == nil || errors.Is(err, errSilent) {
+	n := 0
+	err := a.withQueue(ctx, func(q *dlq.Queue, _ *outbox.Outbox) (err error) {
+		n, err = q.Export(ctx, a.json, c.filter(a.now()))
+		return err
+	})
+	if err = a.rowsOnly(err, "exported"); err == nil || errors.Is(err, errSilent) {
 		a.say("%s exported", human.Number(n))
 	}
 	return err
-}
-
-// exportParked writes the parked rows, and returns how many.
-func (c *dlqExportCmd) exportParked(ctx context.Context, a *app) (n int, err error) {
-	err = a.withOutbox(ctx, func(ctx context.Context, o *outbox.Outbox) error {
-		var failed error
-		err := c.eachParked(ctx, a, o, true, func(p outbox.Parked, _ dlq.Entry) bool {
-			if failed = a.printJSON(parkedRecord(p)); failed == nil {
-				n++
-			}
-			return failed == nil
-		})
-		return errors.Join(err, failed)
-	})
-	return n, err
 }

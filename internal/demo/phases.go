@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/letters"
@@ -119,7 +120,7 @@ func (r *run) letters() (*dlq.Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return letters.Open(r.bus, o)
+	return letters.OpenWith(o, func() (*bus.Bus, error) { return r.bus, nil }), nil
 }
 
 // replay switches the faults off and replays the dead letters that can be handled

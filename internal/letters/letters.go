@@ -1,10 +1,11 @@
-// Package letters opens the dead letters of a system: dlq and dedup do not
-// know each other, this ties them.
+// Package letters opens the dead letters of a system. It gives a queue of package
+// dlq the marks of the ledgers of package dedup; the two do not know each other.
 package letters
 
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
@@ -13,9 +14,38 @@ import (
 	"github.com/farandole/farandole/outbox"
 )
 
-// Open returns the queue of b's system; the marks of consumers with an inbox are
-// in their own databases, as far as these are given. It does no I/O.
-func Open(b *bus.Bus, databases ...*outbox.Outbox) (*dlq.Queue, error) {
+// Open returns the dead letters of the stream of b's system. It does no I/O.
+func Open(b *bus.Bus) (*dlq.Queue, error) {
+	m, err := marksOf(b)
+	if err != nil {
+		return nil, err
+	}
+	return dlq.Open(b, m), nil
+}
+
+// OpenWith returns those of a system with an outbox: its parked rows too, and
+// marks of consumers whose inbox is in the same database. connect is called once,
+// when the first letter of the stream is asked for.
+func OpenWith(o *outbox.Outbox, connect func() (*bus.Bus, error)) *dlq.Queue {
+	return dlq.Join(o.Parked(), sync.OnceValues(func() (*dlq.Stream, error) {
+		b, err := connect()
+		if err != nil {
+			return nil, err
+		}
+		m, err := marksOf(b)
+		if err != nil {
+			return nil, err
+		}
+		inbox, err := dedup.NewSQL(b, o.Inbox(), dedup.SQLConfig{})
+		if err != nil {
+			return nil, fmt.Errorf("letters: %w", err)
+		}
+		return dlq.NewStream(b, append(m, inbox)), nil
+	}))
+}
+
+// marksOf returns the marks that NATS has.
+func marksOf(b *bus.Bus) (marks, error) {
 	kv, err := dedup.NewKV(b, dedup.Config{})
 	if err != nil {
 		return nil, fmt.Errorf("letters: %w", err)
@@ -24,15 +54,7 @@ func Open(b *bus.Bus, databases ...*outbox.Outbox) (*dlq.Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("letters: %w", err)
 	}
-	all := marks{kv, stream}
-	for _, o := range databases {
-		inbox, err := dedup.NewSQL(b, o.Inbox(), dedup.SQLConfig{})
-		if err != nil {
-			return nil, fmt.Errorf("letters: %w", err)
-		}
-		all = append(all, inbox)
-	}
-	return dlq.Open(b, all), nil
+	return marks{kv, stream}, nil
 }
 
 // ledger is what people ask of one.

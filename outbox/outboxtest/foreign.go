@@ -12,6 +12,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/topology"
@@ -65,11 +66,11 @@ func (r *rig) rooted(subject string) string {
 func (r *rig) parked(want map[string][2]string) {
 	r.Helper()
 	found := map[string]bool{}
-	for p, err := range r.outbox.Parked(r.Context(), outbox.ParkedFilter{}) {
-		r.ok(err)
-		found[p.Key] = true
-		if w := want[p.Key]; p.Last().Class != w[0] || !strings.Contains(p.Last().Error, w[1]) {
-			r.Errorf("%s is parked as %s: %s; want %s: %s", p.Key, p.Last().Class, p.Last().Error, w[0], w[1])
+	for _, p := range parkedRows(r, r.outbox, dlq.Filter{}) {
+		key := string(p.Key)
+		found[key] = true
+		if w := want[key]; p.Class != w[0] || !strings.Contains(p.Error, w[1]) {
+			r.Errorf("%s is parked as %s: %s; want %s: %s", key, p.Class, p.Error, w[0], w[1])
 		}
 	}
 	if len(found) != len(want) {

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
@@ -65,13 +66,12 @@ func unsendable(r *rig) {
 		r.metric(registry, name, func(got float64) bool { return got == want })
 	}
 
-	var ids []int64
-	for p, err := range r.outbox.Parked(r.Context(), outbox.ParkedFilter{}) {
-		r.ok(err)
-		if len(p.Attempts) != 3 || p.Last().Class == "" || p.Last().Error == "" || p.Reason() != event.ReasonExhausted {
-			r.Errorf("the story of row %d is %+v", p.ID, p.Attempts)
+	var ids []string
+	for _, p := range parkedRows(r, r.outbox, dlq.Filter{}) {
+		if len(p.Attempts) != 3 || p.Class == "" || p.Error == "" || p.Reason != event.ReasonExhausted {
+			r.Errorf("the story of row %s is %+v", p.ID, p.Attempts)
 		}
-		if p.Last().Class == "too-large" {
+		if p.Class == "too-large" {
 			ids = append(ids, p.ID)
 		}
 	}
@@ -81,8 +81,10 @@ func unsendable(r *rig) {
 	r.server.Reload(r, payload(1<<20))
 	r.server.Restart(r) // the client asks for the limit when it connects
 	bustest.Eventually(r, soon, func() bool { return r.bus.Conn().MaxPayload() == 1<<20 })
-	_, err := r.outbox.Redrive(r.Context(), ids...)
-	r.ok(err)
+	for _, id := range ids {
+		_, err := r.outbox.Parked().Replay(r.Context(), dlq.Ref{ID: id}, dlq.ReplayOptions{})
+		r.ok(err)
+	}
 	r.eventually(counts{outbox.Published: 2*n - 10, outbox.DeadLetter: 10})
 	r.wantOnce(2*n - 10)
 }

@@ -3,9 +3,10 @@ package outboxtest
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
+	"testing"
 	"time"
 
+	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
@@ -19,16 +20,17 @@ func (w *writer) park(e event.Event, attempts ...event.Attempt) {
 		len(attempts), string(story), string(event.EventKeyOf(e)))
 }
 
-// list returns the ids of the events that are parked, newest first.
-func (w *writer) list(f outbox.ParkedFilter) (ids []string) {
-	w.Helper()
-	for p, err := range w.outbox.Parked(w.Context(), f) {
-		w.ok(err)
-		e, err := p.Event()
-		w.ok(err)
-		ids = append(ids, e.ID())
+// parkedRows are the parked rows that match f, oldest first.
+func parkedRows(tb testing.TB, o *outbox.Outbox, f dlq.Filter) (rows []dlq.Record) {
+	tb.Helper()
+	err := o.Parked().Scan(tb.Context(), f, true, func(r dlq.Record) error {
+		rows = append(rows, r)
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
 	}
-	return ids
+	return rows
 }
 
 func parked(w *writer) {
@@ -49,66 +51,47 @@ func parked(w *writer) {
 		all = append(all, e.ID())
 	}
 	w.add(w.seal("ord/0", "pending", nil))
-	if got := w.list(outbox.ParkedFilter{OldestFirst: true}); !slices.Equal(got, all) {
-		w.Errorf("oldest first: %v", got)
-	}
-	slices.Reverse(all)
-	if got := w.list(outbox.ParkedFilter{}); !slices.Equal(got, all) {
-		w.Errorf("all: %v", got)
-	}
-	last := w.row("0")
-	for name, tt := range map[string]struct {
-		filter outbox.ParkedFilter
-		want   int
-	}{
-		"key":         {outbox.ParkedFilter{Key: "ord/3"}, n / 4},
-		"type":        {outbox.ParkedFilter{Type: "order.placed.v1"}, n},
-		"other type":  {outbox.ParkedFilter{Type: "order.placed.v2"}, 0},
-		"reason":      {outbox.ParkedFilter{Reason: event.ReasonPermanent}, n / 2},
-		"class":       {outbox.ParkedFilter{Class: "TooLarge", Key: "ord/1"}, 0},
-		"text":        {outbox.ParkedFilter{Text: "IT IS NUMBER 17"}, 1},
-		"older":       {outbox.ParkedFilter{Before: ago(10).Add(-time.Minute)}, n - 10},
-		"newer":       {outbox.ParkedFilter{After: ago(10).Add(-time.Minute)}, 10},
-		"message id":  {outbox.ParkedFilter{MessageID: last.MessageID}, 1},
-		"next page":   {outbox.ParkedFilter{Beyond: last.ID + 2}, 2},
-		"the last":    {outbox.ParkedFilter{Beyond: last.ID}, 0},
-		"from a page": {outbox.ParkedFilter{Beyond: last.ID, OldestFirst: true}, n - 1},
-		"no such key": {outbox.ParkedFilter{Key: "' OR 1=1 --"}, 0},
-	} {
-		if got := w.list(tt.filter); len(got) != tt.want {
-			w.Errorf("%s: %d rows, want %d: %v", name, len(got), tt.want, got)
+	rows := parkedRows(w, w.outbox, dlq.Filter{})
+	for i, r := range rows {
+		if r.EventID != all[i] {
+			w.Errorf("row %d is %s, want %s", i, r.EventID, all[i])
 		}
 	}
-	if string(last.Data) != "data 0" || last.Key != "ord=2F0" || len(last.Attempts) != 2 || last.Reason() != event.ReasonPermanent ||
-		!last.ParkedAt().Equal(ago(n)) && last.ParkedAt().Sub(ago(n)).Abs() > time.Minute ||
-		time.Since(last.CreatedAt).Abs() > time.Hour || last.Headers["ce-id"][0] != "0" {
-		w.Errorf("row %+v", last)
+	if len(rows) != n {
+		w.Fatalf("%d rows", len(rows))
 	}
-	w.redrive(last, w.row("1").ID)
-	w.discard()
+	for name, tt := range map[string]struct {
+		filter dlq.Filter
+		want   int
+	}{
+		"key":         {dlq.Filter{Key: "ord/3"}, n / 4},
+		"key, class":  {dlq.Filter{Class: "TooLarge", Key: "ord/1"}, 0},
+		"text":        {dlq.Filter{Text: "IT IS NUMBER 17"}, 1},
+		"older":       {dlq.Filter{Before: ago(10).Add(-time.Minute)}, n - 10},
+		"newer":       {dlq.Filter{After: ago(10).Add(-time.Minute)}, 10},
+		"no such key": {dlq.Filter{Key: "' OR 1=1 --"}, 0},
+	} {
+		if got := parkedRows(w, w.outbox, tt.filter); len(got) != tt.want {
+			w.Errorf("%s: %d rows, want %d", name, len(got), tt.want)
+		}
+	}
+	if r := rows[0]; string(r.Data) != "data 0" || r.Key != "ord/0" || len(r.Attempts) != 2 || r.Reason != event.ReasonPermanent ||
+		r.Stored.Sub(ago(n)).Abs() > time.Minute || time.Since(r.Origin.Time).Abs() > time.Hour || r.Headers["ce-id"][0] != "0" {
+		w.Errorf("row %+v", r)
+	}
+	w.replay(rows[0].ID, rows[1].ID)
+	w.discard(rows[2].ID)
 }
 
-func (w *writer) row(id string) outbox.Parked {
-	w.Helper()
-	key := string(event.NewEventKey("/outboxtest", id))
-	for p, err := range w.outbox.Parked(w.Context(), outbox.ParkedFilter{MessageID: key}) {
-		w.ok(err)
-		return p
-	}
-	w.Fatalf("%s is not parked", id)
-	return outbox.Parked{}
-}
-
-// redrive has parked rows published, with their stories.
-func (w *writer) redrive(one outbox.Parked, other int64) {
+// replay has parked rows published, with their stories.
+func (w *writer) replay(ids ...string) {
 	w.Helper()
 	before := w.count("outbox WHERE status = 'DEAD_LETTER'")
-	for _, tt := range []struct {
-		ids  []int64
-		want int
-	}{{nil, 0}, {[]int64{one.ID, other, one.ID, -1}, 2}, {[]int64{one.ID}, 0}} {
-		if n, err := w.outbox.Redrive(w.Context(), tt.ids...); n != tt.want || err != nil {
-			w.Errorf("%d redriven, want %d: %v", n, tt.want, err)
+	for _, id := range ids {
+		for _, want := range []dlq.Status{dlq.Pending, dlq.NotFound} {
+			if r, err := w.outbox.Parked().Replay(w.Context(), dlq.Ref{ID: id}, dlq.ReplayOptions{}); r.Status != want || err != nil {
+				w.Errorf("%s is %s, want %s: %v", id, r.Status, want, err)
+			}
 		}
 	}
 	w.want(map[string]int{
@@ -119,14 +102,17 @@ func (w *writer) redrive(one outbox.Parked, other int64) {
 	w.await("outbox WHERE status = 'PUBLISHED'", 3)
 }
 
-func (w *writer) discard() {
+func (w *writer) discard(id string) {
 	w.Helper()
-	p, before := w.row("2"), w.count("outbox")
-	if n, err := w.outbox.Discard(w.Context(), p.ID, p.ID-1, -1); n != 1 || err != nil { // the one before is published
-		w.Errorf("%d discarded: %v", n, err)
-	}
-	if n, err := w.outbox.Discard(w.Context(), p.ID); n != 0 || err != nil {
-		w.Errorf("%d discarded again: %v", n, err)
+	before := w.count("outbox")
+	published := "outbox." + string(event.NewEventKey("/outboxtest", "1"))
+	for _, tt := range []struct {
+		id   string
+		want dlq.Status
+	}{{id, dlq.Discarded}, {id, dlq.NotFound}, {published, dlq.NotFound}} {
+		if r, err := w.outbox.Parked().Discard(w.Context(), dlq.Ref{ID: tt.id}, dlq.DiscardOptions{}); r.Status != tt.want || err != nil {
+			w.Errorf("%s is %s, want %s: %v", tt.id, r.Status, tt.want, err)
+		}
 	}
 	w.want(map[string]int{"outbox": before - 1})
 	w.add(w.seal("ord/0", "2", nil)) // its id is free
@@ -138,16 +124,14 @@ func unreadable(w *writer) {
 		w.exec(w.db, "INSERT INTO outbox (message_id, subject, key, headers, story, status) VALUES ($1, $2, 'k', $3, $3, 'DEAD_LETTER')",
 			fmt.Sprint(i), w.names.EventSubject("order.placed.v1", "k"), text)
 	}
-	n := 0
-	for p, err := range w.outbox.Parked(w.Context(), outbox.ParkedFilter{Type: "order.placed.v1"}) {
-		w.ok(err)
-		n++
-		if _, err := p.Event(); err == nil || len(p.Attempts) != 0 || p.Reason() != event.ReasonExhausted || p.ParkedAt().IsZero() {
-			w.Errorf("row %+v, error %v", p, err)
+	rows := parkedRows(w, w.outbox, dlq.Filter{Type: "order.placed.v1"})
+	for _, r := range rows {
+		if r.EventID != "" || len(r.Attempts) != 0 || r.Reason != event.ReasonExhausted || r.Stored.IsZero() || r.Fingerprint == "" {
+			w.Errorf("row %+v", r)
 		}
 	}
-	if n != 4 {
-		w.Errorf("%d rows, want 4", n)
+	if len(rows) != 4 {
+		w.Errorf("%d rows, want 4", len(rows))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/internal/pg/pgtest"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
@@ -112,16 +113,18 @@ func TestPermissions_documented(t *testing.T) {
 	must(t, err)
 	_, err = reading.Stats(t.Context())
 	must(t, err)
-	var ids []int64
-	for p, err := range reading.Parked(t.Context(), outbox.ParkedFilter{}) {
-		must(t, err)
-		ids = append(ids, p.ID)
+	var ids []string
+	must(t, reading.Parked().Scan(t.Context(), dlq.Filter{}, false, func(r dlq.Record) error {
+		ids = append(ids, r.ID)
+		return nil
+	}))
+	if r, err := relaying.Parked().Replay(t.Context(), dlq.Ref{ID: ids[0]}, dlq.ReplayOptions{}); err != nil || r.Status != dlq.Pending {
+		t.Errorf("replay: %+v, %v", r, err)
 	}
-	if n, err := relaying.Redrive(t.Context(), ids[0]); err != nil || n != 1 {
-		t.Errorf("Redrive: %d, %v", n, err)
-	}
-	if n, err := relaying.Discard(t.Context(), ids[1:]...); err != nil || n != 2 {
-		t.Errorf("Discard: %d, %v", n, err)
+	for _, id := range ids[1:] {
+		if r, err := relaying.Parked().Discard(t.Context(), dlq.Ref{ID: id}, dlq.DiscardOptions{}); err != nil || r.Status != dlq.Discarded {
+			t.Errorf("discard: %+v, %v", r, err)
+		}
 	}
 }
 

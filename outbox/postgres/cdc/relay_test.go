@@ -9,6 +9,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/pg"
 	"github.com/farandole/farandole/internal/pg/pgtest"
@@ -96,18 +97,17 @@ func TestFeedRelayParksWhatCannotBePublished(t *testing.T) {
 	r.add("b", "other")
 	r.statuses("DEAD_LETTER 1, PUBLISHED 4")
 	r.expect("other", "follower 0", "follower 1", "follower 2")
-	for p, err := range r.outbox.Parked(t.Context(), outbox.ParkedFilter{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if p.MessageID != string(event.EventKeyOf(bad)) || len(p.Attempts) != 3 || p.Reason() != event.ReasonExhausted {
+	must(t, r.outbox.Parked().Scan(t.Context(), dlq.Filter{}, true, func(p dlq.Record) error {
+		if p.EventKey != event.EventKeyOf(bad) || len(p.Attempts) != 3 || p.Reason != event.ReasonExhausted {
 			t.Errorf("parked is %+v", p)
 		}
-		execute(t, r.outbox.DB(), `UPDATE `+table(r.outbox)+` SET subject = $1 WHERE id = $2`, r.bus.Names().EventSubject("order.placed.v1", "a"), p.ID)
-		if n, err := r.outbox.Redrive(t.Context(), p.ID); err != nil || n != 1 {
-			t.Errorf("Redrive = %d, %v", n, err)
+		execute(t, r.outbox.DB(), `UPDATE `+table(r.outbox)+` SET subject = $1 WHERE id = $2`, r.bus.Names().EventSubject("order.placed.v1", "a"), p.Sequence)
+		result, err := r.outbox.Parked().Replay(t.Context(), dlq.Ref{ID: p.ID}, dlq.ReplayOptions{})
+		if result.Status != dlq.Pending {
+			t.Errorf("replay: %+v", result)
 		}
-	}
+		return err
+	}))
 	r.expect("other", "follower 0", "follower 1", "follower 2", "bad")
 }
 

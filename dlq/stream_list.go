@@ -1,67 +1,42 @@
 package dlq
 
-import (
-	"cmp"
-	"context"
-)
+import "context"
 
-const (
-	defaultLimit = 50
-	maxLimit     = 10_000
-)
+// maxLimit is the most entries of a page: it is kept in memory.
+const maxLimit = 10_000
 
-// PageOptions choose a page of a list.
-type PageOptions struct {
-	// Limit is the most entries to return, at most 10,000. Defaults to 50.
-	Limit int
-	// Cursor is the Next of the page before. Defaults to the newest entry.
-	Cursor uint64
-}
-
-// Page is a part of a list, newest first.
-type Page struct {
-	Entries []Entry `json:"entries"`
-	// Matching counts the entries that match the filter, on all pages.
-	Matching int `json:"matching"`
-	// Total counts all entries.
-	Total int `json:"total"`
-	// Next is the cursor of the next page, 0 on the last one.
-	Next uint64 `json:"next,omitempty"`
-}
-
-// List returns the entries that match f, newest first, and changes nothing at
-// the server. Counts are exact: those by consumer and reason come from the
-// server's index of subjects, and only a page of headers is read; for other
-// filters the headers of all letters are read, and a page of them kept. Errors
-// match [ErrSelection], [bus.ErrNoStream] or [bus.ErrUnavailable].
-func (q *Queue) List(ctx context.Context, f Filter, o PageOptions) (Page, error) {
+// List returns the entries that match f, newest first, at most 10,000. Counts are
+// exact: those by consumer and reason come from the server's index of subjects,
+// and only a page of headers is read; for other filters the headers of all
+// letters are read, and a page of them kept.
+func (s *Stream) List(ctx context.Context, f Filter, limit int, cursor uint64) (Page, error) {
 	if err := f.validate(); err != nil {
 		return Page{}, err
 	}
-	v, err := q.look(ctx, consumerSubject(q.names, ""))
+	v, err := s.look(ctx, consumerSubject(s.names, ""))
 	if err != nil {
 		return Page{}, err
 	}
-	limit := min(cmp.Or(max(0, o.Limit), defaultLimit), maxLimit)
+	limit = min(limit, maxLimit)
 	page := Page{Entries: []Entry{}, Total: len(v.newest)}
 	count := !f.bySubject()
 	if !count {
-		page.Matching = q.countSubjects(v, f)
+		page.Matching = s.countSubjects(v, f)
 	}
 	// Walk back from the end in steps that grow, until there is one entry
 	// more than the page holds; to the beginning if entries must be counted.
 	in := span{to: v.last}
-	if o.Cursor != 0 && !count {
-		in.to = min(in.to, o.Cursor-1)
+	if cursor != 0 && !count {
+		in.to = min(in.to, cursor-1)
 	}
 	for width := uint64(4 * limit); in.to >= v.first && in.to > 0; width *= 4 { //nolint:gosec // positive
 		in.from = max(v.first, in.to-min(in.to-1, width-1))
 		step := newest{limit: limit + 1 - len(page.Entries)}
-		err := q.scan(ctx, v, in, f, func(e Entry) error {
+		err := s.scan(ctx, v, in, f, func(e Entry) error {
 			if count {
 				page.Matching++
 			}
-			if o.Cursor == 0 || e.Sequence < o.Cursor {
+			if cursor == 0 || e.Sequence < cursor {
 				step.add(e)
 			}
 			return nil
@@ -83,11 +58,11 @@ func (q *Queue) List(ctx context.Context, f Filter, o PageOptions) (Page, error)
 }
 
 // countSubjects counts the entries of v that match a filter by subject.
-func (q *Queue) countSubjects(v *view, f Filter) int {
+func (s *Stream) countSubjects(v *view, f Filter) int {
 	n := 0
 	for _, subject := range v.newest {
-		consumer, reason, _ := splitSubject(q.names, subject)
-		if f.matches(q.names, &Entry{Consumer: consumer, Reason: reason}) {
+		consumer, reason, _ := splitSubject(s.names, subject)
+		if f.Matches(s.names, Entry{Consumer: consumer, Reason: reason}) {
 			n++
 		}
 	}

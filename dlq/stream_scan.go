@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
 )
 
 const (
@@ -29,31 +30,33 @@ type view struct {
 	first, last uint64
 	// newest has the subject of each ID's newest letter.
 	newest map[string]string
-	// older has the subjects and sequences of letters that another one of the
-	// same ID replaces under another reason.
-	older map[string]uint64
+	// old has the subjects of letters that another one of the same ID replaces
+	// under another reason, older the sequences of these by ID.
+	old   map[string]bool
+	older map[string][]uint64
 }
 
 // look takes a view of the letters that a subject filter selects. It learns
 // subjects, not letters: about 150 bytes of memory each.
-func (q *Queue) look(ctx context.Context, filter string) (*view, error) {
-	stream, err := q.bus.Stream(ctx, q.names.DLQStream())
+func (s *Stream) look(ctx context.Context, filter string) (*view, error) {
+	stream, err := s.ask(ctx)
 	if err != nil {
-		return nil, q.wrap("look", err)
+		return nil, err
 	}
-	info, err := q.subjects(ctx, stream, filter)
+	info, err := s.subjects(ctx, stream, filter)
 	if err != nil {
-		return nil, q.wrap("look", err)
+		return nil, s.wrap("look", err)
 	}
 	v := &view{
 		stream: stream,
 		first:  info.State.FirstSeq,
 		last:   info.State.LastSeq,
 		newest: make(map[string]string, len(info.State.Subjects)),
-		older:  map[string]uint64{},
+		old:    map[string]bool{},
+		older:  map[string][]uint64{},
 	}
 	for subject := range info.State.Subjects {
-		consumer, _, key := splitSubject(q.names, subject)
+		consumer, _, key := splitSubject(s.names, subject)
 		id := entryID(consumer, key)
 		if key == "" {
 			id = subject // of another tool, and a letter of its own
@@ -63,21 +66,22 @@ func (q *Queue) look(ctx context.Context, filter string) (*view, error) {
 			v.newest[id] = subject
 			continue
 		}
-		old, seq, err := q.older(ctx, stream, subject, other)
+		old, sequence, err := s.older(ctx, stream, subject, other)
 		if err != nil {
 			return nil, err
 		}
 		if old == other {
 			v.newest[id] = subject
 		}
-		v.older[old] = seq
+		v.old[old] = true
+		v.older[id] = append(v.older[id], sequence)
 	}
 	return v, nil
 }
 
 // subjects asks what a stream holds on a filter.
-func (q *Queue) subjects(ctx context.Context, stream jetstream.Stream, filter string) (info *jetstream.StreamInfo, err error) {
-	err = q.bus.Ask(ctx, "STREAM.INFO."+stream.CachedInfo().Config.Name, func(ctx context.Context) (err error) {
+func (s *Stream) subjects(ctx context.Context, stream jetstream.Stream, filter string) (info *jetstream.StreamInfo, err error) {
+	err = s.bus.Ask(ctx, "STREAM.INFO."+stream.CachedInfo().Config.Name, func(ctx context.Context) (err error) {
 		info, err = stream.Info(ctx, jetstream.WithSubjectFilter(filter))
 		return err
 	})
@@ -86,12 +90,12 @@ func (q *Queue) subjects(ctx context.Context, stream jetstream.Stream, filter st
 
 // older says which of two subjects has the older letter, and its sequence; a
 // letter that is gone by now has sequence 0.
-func (q *Queue) older(ctx context.Context, stream jetstream.Stream, a, b string) (string, uint64, error) {
+func (s *Stream) older(ctx context.Context, stream jetstream.Stream, a, b string) (string, uint64, error) {
 	var seqs [2]uint64
 	for i, subject := range [2]string{a, b} {
-		m, err := q.bus.Read(ctx, stream, subject)
+		m, err := s.bus.Read(ctx, stream, subject)
 		if err != nil {
-			return "", 0, q.wrap("read "+subject, err)
+			return "", 0, s.wrap("read "+subject, err)
 		}
 		if m != nil {
 			seqs[i] = m.Sequence
@@ -109,38 +113,77 @@ type span struct{ from, to uint64 }
 // all is the span of a whole view.
 func (v *view) all() span { return span{from: v.first, to: v.last} }
 
+// Scan visits the letters that match f and were there when it began, oldest
+// first. It reads their headers; with whole it then reads the letters one by one,
+// and leaves out what has been removed meanwhile.
+func (s *Stream) Scan(ctx context.Context, f Filter, whole bool, visit func(Record) error) error {
+	if err := f.validate(); err != nil {
+		return err
+	}
+	v, err := s.look(ctx, consumerSubject(s.names, ""))
+	if err != nil {
+		return err
+	}
+	if !whole {
+		return s.scan(ctx, v, v.all(), f, func(e Entry) error {
+			return visit(Record{Entry: e, older: v.older[e.ID]})
+		})
+	}
+	var sequences []uint64
+	err = s.scan(ctx, v, v.all(), f, func(e Entry) error {
+		sequences = append(sequences, e.Sequence)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, sequence := range sequences {
+		l, err := s.read(ctx, sequence)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err == nil {
+			err = visit(l.record())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // scan visits the headers of the letters in a span of v that match f, oldest
 // first. Data stays at the server, which forgets the scan at its end. An error
 // of visit ends the scan and is returned as it is.
-func (q *Queue) scan(ctx context.Context, v *view, in span, f Filter, visit func(e Entry) error) error {
+func (s *Stream) scan(ctx context.Context, v *view, in span, f Filter, visit func(e Entry) error) error {
 	if len(v.newest) == 0 {
 		return nil
 	}
-	js, stream := q.bus.JetStream(), q.names.DLQStream()
+	js, stream := s.bus.JetStream(), s.names.DLQStream()
 	cfg := jetstream.ConsumerConfig{
 		Description:       "dead-letter listing",
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       in.from,
 		AckPolicy:         jetstream.AckNonePolicy,
-		FilterSubject:     f.subject(q.names),
+		FilterSubject:     f.subject(s.names),
 		HeadersOnly:       true,
 		MemoryStorage:     true,
 		Replicas:          1,
 		InactiveThreshold: scanIdle,
 	}
 	var cons jetstream.Consumer
-	err := q.bus.Ask(ctx, "CONSUMER.CREATE."+stream, func(ctx context.Context) (err error) {
+	err := s.bus.Ask(ctx, "CONSUMER.CREATE."+stream, func(ctx context.Context) (err error) {
 		cons, err = js.CreateConsumer(ctx, stream, cfg)
 		return err
 	})
 	if err != nil {
-		return q.wrap("scan", err)
+		return s.wrap("scan", err)
 	}
 	name := cons.CachedInfo().Name
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
 		defer cancel()
-		err := q.bus.Ask(ctx, "CONSUMER.DELETE."+stream+"."+name, func(ctx context.Context) error { return js.DeleteConsumer(ctx, stream, name) })
+		err := s.bus.Ask(ctx, "CONSUMER.DELETE."+stream+"."+name, func(ctx context.Context) error { return js.DeleteConsumer(ctx, stream, name) })
 		if err != nil {
 			return // the server forgets the scan after scanIdle
 		}
@@ -149,31 +192,31 @@ func (q *Queue) scan(ctx context.Context, v *view, in span, f Filter, visit func
 		return nil
 	}
 	batchSize := int(min(scanBatch, in.to-in.from+1))
-	s := scanner{queue: q, view: v, last: in.to, filter: f, visit: visit}
-	for !s.done {
+	reader := scanner{names: s.names, view: v, last: in.to, filter: f, visit: visit}
+	for !reader.done {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("dlq: scan: %w", err)
 		}
-		messages, err := q.bus.Fetch(ctx, cons, batchSize)
+		messages, err := s.bus.Fetch(ctx, cons, batchSize)
 		if err != nil {
-			return q.wrap("scan", err)
+			return s.wrap("scan", err)
 		}
 		for _, m := range messages {
-			if s.done {
+			if reader.done {
 				break
 			}
-			if err := s.take(m); err != nil {
+			if err := reader.take(m); err != nil {
 				return err
 			}
 		}
 		if len(messages) == 0 { // the letters at the end may have been removed since
-			err := q.bus.Ask(ctx, "CONSUMER.INFO."+stream+"."+name, func(ctx context.Context) error {
+			err := s.bus.Ask(ctx, "CONSUMER.INFO."+stream+"."+name, func(ctx context.Context) error {
 				info, err := cons.Info(ctx)
-				s.done = err == nil && info.NumPending == 0
+				reader.done = err == nil && info.NumPending == 0
 				return err
 			})
 			if err != nil {
-				return q.wrap("scan", err)
+				return s.wrap("scan", err)
 			}
 		}
 	}
@@ -182,7 +225,7 @@ func (q *Queue) scan(ctx context.Context, v *view, in span, f Filter, visit func
 
 // scanner is one scan under way.
 type scanner struct {
-	queue     *Queue
+	names     event.Names
 	view      *view
 	last      uint64
 	filter    Filter
@@ -194,7 +237,7 @@ type scanner struct {
 func (s *scanner) take(m jetstream.Msg) error {
 	meta, err := m.Metadata()
 	if err != nil {
-		return s.queue.wrap("scan", err)
+		return fmt.Errorf("dlq: scan: %w", err)
 	}
 	// Nothing is acknowledged here, so a delivery that got lost on the way
 	// would be a letter silently missing.
@@ -205,47 +248,16 @@ func (s *scanner) take(m jetstream.Msg) error {
 	if meta.Sequence.Stream > s.last {
 		return nil
 	}
-	if _, old := s.view.older[m.Subject()]; old {
+	if s.view.old[m.Subject()] {
 		return nil
 	}
 	size, err := strconv.Atoi(m.Headers().Get(nats.MsgSize))
 	if err != nil {
 		size = 0
 	}
-	e := parseEntry(s.queue.names, m.Subject(), meta.Sequence.Stream, meta.Timestamp, m.Headers(), size)
-	if !s.filter.matches(s.queue.names, &e) {
+	e := parseEntry(s.names, m.Subject(), meta.Sequence.Stream, meta.Timestamp, m.Headers(), size)
+	if !s.filter.Matches(s.names, e) {
 		return nil
 	}
 	return s.visit(e)
-}
-
-// read fetches one letter by its sequence.
-func (q *Queue) read(ctx context.Context, stream jetstream.Stream, sequence uint64) (*letter, error) {
-	m, err := q.bus.ReadAt(ctx, stream, sequence)
-	switch {
-	case err != nil:
-		return nil, q.wrap("read letter "+strconv.FormatUint(sequence, 10), err)
-	case m == nil:
-		return nil, fmt.Errorf("dlq: read letter %d: %w", sequence, ErrNotFound)
-	}
-	return q.letterOf(m), nil
-}
-
-func (q *Queue) letterOf(m *jetstream.RawStreamMsg) *letter {
-	return &letter{
-		entry:  parseEntry(q.names, m.Subject, m.Sequence, m.Time, m.Header, len(m.Data)),
-		header: m.Header,
-		data:   m.Data,
-	}
-}
-
-// wrap says what the server's answer means and what to do about it.
-func (q *Queue) wrap(doing string, err error) error {
-	switch {
-	case errors.Is(err, bus.ErrNoStream):
-		return fmt.Errorf("dlq: %s: %w; \"farandole topology apply\" creates it", doing, err)
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return fmt.Errorf("dlq: %s: %w", doing, ErrNotFound)
-	}
-	return fmt.Errorf("dlq: %s: %w", doing, err)
 }
