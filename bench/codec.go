@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/hop"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/hopbench"
+	"github.com/farandole/farandole/internal/terminal"
 )
 
 // codecFigure is what one event costs.
@@ -64,12 +64,12 @@ func (b *bench) codecs(ctx context.Context) error {
 		b.say("codec %d/%d", rep+1, b.reps)
 	}
 	b.results.Codec = figures
-	if err := b.title("codec: one event of %d bytes with %d headers, median of %d", hop.DataBytes, len(binary.Header), b.reps); err != nil {
+	if err := b.title("codec: one event of %d bytes with %d headers, median of %d", hopbench.DataBytes, len(binary.Header), b.reps); err != nil {
 		return err
 	}
-	table := human.NewTable("", ">ns", ">allocs", ">bytes")
+	table := terminal.NewTable("", ">ns", ">allocs", ">bytes")
 	for _, f := range figures {
-		table.Row(f.Name, human.Number(int(median(f.NS))), human.Number(f.Allocs), human.Number(f.Bytes))
+		table.Row(f.Name, terminal.Number(int(median(f.NS))), terminal.Number(f.Allocs), terminal.Number(f.Bytes))
 	}
 	_, err = table.WriteTo(b.out)
 	return err
@@ -93,8 +93,8 @@ func benchmark(f func() error) (testing.BenchmarkResult, error) {
 
 // sampleEvent is an event as a handler emits it.
 func sampleEvent() (event.Event, error) {
-	return hop.Draft(0).Seal(event.Identity{
-		ID: "5e3b8c1a-7f2d-5a4e-9c6b-1d2e3f4a5b6c", Source: "/" + hop.ConsumerName, Time: time.Now().UTC(),
+	return hopbench.Draft(0).Seal(event.Identity{
+		ID: "5e3b8c1a-7f2d-5a4e-9c6b-1d2e3f4a5b6c", Source: "/" + hopbench.ConsumerName, Time: time.Now().UTC(),
 		Causation: "in-ord-00000000",
 	})
 }

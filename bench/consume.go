@@ -13,7 +13,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/hop"
+	"github.com/farandole/farandole/internal/hopbench"
 	"github.com/farandole/farandole/internal/ledger"
 )
 
@@ -45,7 +45,7 @@ func consume(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	c, err := hop.NewConsumer(b, ledger.KV, hop.DefaultConcurrency)
+	c, err := hopbench.NewConsumer(b, ledger.KV, hopbench.DefaultConcurrency)
 	if err != nil {
 		return err
 	}

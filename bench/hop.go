@@ -7,15 +7,15 @@ import (
 	"slices"
 
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/internal/hop"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/hopbench"
 	"github.com/farandole/farandole/internal/ledger"
+	"github.com/farandole/farandole/internal/terminal"
 )
 
 // variant is one way to do the hop.
 type variant struct {
 	Name string
-	run  hop.Runner
+	run  hopbench.Runner
 }
 
 // The variants' names, as in the targets.
@@ -34,8 +34,8 @@ func variants() []variant {
 		{nameRaw, raw},
 		{nameNaive, naive},
 		{nameWatermill, watermillHop},
-		{nameKV, hop.Farandole(ledger.KV, hop.DefaultConcurrency)},
-		{nameStream, hop.Farandole(ledger.Stream, hop.DefaultConcurrency)},
+		{nameKV, hopbench.Farandole(ledger.KV, hopbench.DefaultConcurrency)},
+		{nameStream, hopbench.Farandole(ledger.Stream, hopbench.DefaultConcurrency)},
 		{nameKVBound, kvByHand},
 		{nameBatches, batchesByHand},
 	}
@@ -55,7 +55,7 @@ func about(name string) string {
 	case nameBatches:
 		return "bound: what the stream ledger writes, and nothing else"
 	default:
-		return fmt.Sprintf("exact; %d handlers", hop.DefaultConcurrency)
+		return fmt.Sprintf("exact; %d handlers", hopbench.DefaultConcurrency)
 	}
 }
 
@@ -135,11 +135,11 @@ func (b *bench) hopSetting(ctx context.Context, set setting) (f hopSetting, err 
 func (b *bench) compare(ctx context.Context, url string, set setting, all []variant) (hopSetting, error) {
 	f := hopSetting{Setting: set.name, Events: set.eventsOf(b.hops)}
 	connect := bus.Config{URL: url}
-	cfg := hop.Config{Events: f.Events, Replicas: set.servers}
+	cfg := hopbench.Config{Events: f.Events, Replicas: set.servers}
 
 	warm := cfg
 	warm.Events = max(f.Events/4, 1)
-	result, err := hop.Run(ctx, connect, warm, raw)
+	result, err := hopbench.Run(ctx, connect, warm, raw)
 	if err != nil {
 		return f, fmt.Errorf("warming up: %w", err)
 	}
@@ -151,12 +151,12 @@ func (b *bench) compare(ctx context.Context, url string, set setting, all []vari
 	for rep := range b.reps {
 		for i := range all {
 			i = (i + rep) % len(all) // nobody is always the first
-			r, err := hop.Run(ctx, connect, cfg, all[i].run)
+			r, err := hopbench.Run(ctx, connect, cfg, all[i].run)
 			if err != nil {
 				return f, fmt.Errorf("%s: %w", all[i].Name, err)
 			}
 			f.Variants[i].Runs = append(f.Variants[i].Runs, r.HopsPerSec)
-			b.say("hop %s %d/%d: %s: %s/s", set.name, rep+1, b.reps, all[i].Name, human.Number(int(r.HopsPerSec)))
+			b.say("hop %s %d/%d: %s: %s/s", set.name, rep+1, b.reps, all[i].Name, terminal.Number(int(r.HopsPerSec)))
 		}
 	}
 	for i := range f.Variants {
@@ -167,13 +167,13 @@ func (b *bench) compare(ctx context.Context, url string, set setting, all []vari
 }
 
 func (b *bench) printHop(set setting, f hopSetting) error {
-	if err := b.title("hop, %s: %s events of %d bytes, median of %d", set.about, human.Number(f.Events), hop.DataBytes, b.reps); err != nil {
+	if err := b.title("hop, %s: %s events of %d bytes, median of %d", set.about, terminal.Number(f.Events), hopbench.DataBytes, b.reps); err != nil {
 		return err
 	}
-	table := human.NewTable("", ">hops/s", ">to raw", ">least", ">most", "")
+	table := terminal.NewTable("", ">hops/s", ">to raw", ">least", ">most", "")
 	for _, v := range f.Variants {
-		table.Row(v.Name, human.Number(int(v.Median)), ratio(v.ToRaw, 1),
-			human.Number(int(slices.Min(v.Runs))), human.Number(int(slices.Max(v.Runs))), about(v.Name))
+		table.Row(v.Name, terminal.Number(int(v.Median)), ratio(v.ToRaw, 1),
+			terminal.Number(int(slices.Min(v.Runs))), terminal.Number(int(slices.Max(v.Runs))), about(v.Name))
 	}
 	_, err := table.WriteTo(b.out)
 	return err

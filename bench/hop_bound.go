@@ -10,7 +10,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/hop"
+	"github.com/farandole/farandole/internal/hopbench"
 )
 
 // The bounds: what each ledger writes, written by hand in the fastest way there
@@ -20,7 +20,7 @@ import (
 
 // byHand hands deliveries to step, one after another, until n are acknowledged.
 // step calls done when the event's writes are stored.
-func byHand(ctx context.Context, s *hop.Stage, n int, start func(ctx context.Context, js jetstream.JetStream, done func(jetstream.Msg, error)) func(jetstream.Msg)) error {
+func byHand(ctx context.Context, s *hopbench.Stage, n int, start func(ctx context.Context, js jetstream.JetStream, done func(jetstream.Msg, error)) func(jetstream.Msg)) error {
 	js, err := clientOf(s)
 	if err != nil {
 		return err
@@ -66,12 +66,12 @@ type marked struct {
 
 // kvByHand writes what the KV ledger writes: a claim, then the outgoing event
 // and the done mark. All are on their way at once, over many events.
-func kvByHand(ctx context.Context, s *hop.Stage, n int) error {
+func kvByHand(ctx context.Context, s *hopbench.Stage, n int) error {
 	subject := s.Bus.PutSubject(s.Bus.Names().Bucket("dedup"), "")
 	return byHand(ctx, s, n, func(ctx context.Context, js jetstream.JetStream, done func(jetstream.Msg, error)) func(jetstream.Msg) {
 		mark := func(m jetstream.Msg, state string, after uint64) *nats.Msg {
 			return &nats.Msg{
-				Subject: subject + hop.ConsumerName + "." + m.Headers().Get(nats.MsgIdHdr),
+				Subject: subject + hopbench.ConsumerName + "." + m.Headers().Get(nats.MsgIdHdr),
 				Header:  nats.Header{jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(after, 10)}, jetstream.MsgTTLHeader: {"24h"}},
 				Data:    []byte(state),
 			}
@@ -111,7 +111,7 @@ func kvByHand(ctx context.Context, s *hop.Stage, n int) error {
 
 // batchesByHand writes what the stream ledger writes: batches of outgoing
 // events and marks, one at a time, as large as what has come meanwhile.
-func batchesByHand(ctx context.Context, s *hop.Stage, n int) error {
+func batchesByHand(ctx context.Context, s *hopbench.Stage, n int) error {
 	return byHand(ctx, s, n, func(ctx context.Context, _ jetstream.JetStream, done func(jetstream.Msg, error)) func(jetstream.Msg) {
 		waiting := make(chan jetstream.Msg, inFlight)
 		go relay(ctx, waiting, func(first jetstream.Msg) {
@@ -133,11 +133,11 @@ func batchesByHand(ctx context.Context, s *hop.Stage, n int) error {
 	})
 }
 
-func commit(ctx context.Context, s *hop.Stage, batch []jetstream.Msg) error {
+func commit(ctx context.Context, s *hopbench.Stage, batch []jetstream.Msg) error {
 	msgs := make([]*nats.Msg, 0, 2*len(batch))
 	for _, m := range batch {
 		msgs = append(msgs, outgoing(s, m.Headers(), m.Data()), &nats.Msg{
-			Subject: s.Bus.Names().LedgerSubject(hop.ConsumerName, event.EventKey(m.Headers().Get(nats.MsgIdHdr))),
+			Subject: s.Bus.Names().LedgerSubject(hopbench.ConsumerName, event.EventKey(m.Headers().Get(nats.MsgIdHdr))),
 			Header:  nats.Header{jetstream.ExpectedLastSubjSeqHeader: {"0"}, jetstream.MsgTTLHeader: {"24h"}},
 			Data:    []byte("done"),
 		})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/farandole/farandole/internal/hop"
+	"github.com/farandole/farandole/internal/hopbench"
 )
 
 // naiveWorkers is how many goroutines handle events at once.
@@ -16,7 +16,7 @@ const naiveWorkers = 64
 
 // naive is exact, as one writes it first: for each event a claim, the outgoing
 // event and the done mark, one round trip after another.
-func naive(ctx context.Context, s *hop.Stage, n int) error {
+func naive(ctx context.Context, s *hopbench.Stage, n int) error {
 	js, err := clientOf(s)
 	if err != nil {
 		return err
@@ -65,8 +65,8 @@ func naive(ctx context.Context, s *hop.Stage, n int) error {
 	return err
 }
 
-func naiveStep(ctx context.Context, s *hop.Stage, js jetstream.JetStream, marks jetstream.KeyValue, m jetstream.Msg) error {
-	key := hop.ConsumerName + "." + m.Headers().Get("Nats-Msg-Id")
+func naiveStep(ctx context.Context, s *hopbench.Stage, js jetstream.JetStream, marks jetstream.KeyValue, m jetstream.Msg) error {
+	key := hopbench.ConsumerName + "." + m.Headers().Get("Nats-Msg-Id")
 	revision, err := marks.Create(ctx, key, []byte("claimed"))
 	if err != nil {
 		return fmt.Errorf("naive: claim: %w", err)

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/farandole/farandole/internal/hop"
+	"github.com/farandole/farandole/internal/hopbench"
 )
 
 // inFlight is how many publishes the client library may have in flight, and
@@ -19,31 +19,31 @@ const inFlight = 4096
 const patience = time.Minute
 
 // clientOf returns the client library on a stage's connection.
-func clientOf(s *hop.Stage) (jetstream.JetStream, error) {
+func clientOf(s *hopbench.Stage) (jetstream.JetStream, error) {
 	// Up to three messages of an event are on their way at once.
 	return jetstream.New(s.Bus.Conn(), jetstream.WithPublishAsyncMaxPending(3*inFlight), jetstream.WithDefaultTimeout(patience))
 }
 
 // durableOf creates the durable that delivers a stage's waiting events.
-func durableOf(ctx context.Context, s *hop.Stage, js jetstream.JetStream) (jetstream.Consumer, error) {
+func durableOf(ctx context.Context, s *hopbench.Stage, js jetstream.JetStream) (jetstream.Consumer, error) {
 	return js.CreateConsumer(ctx, s.Bus.Names().EventsStream(), jetstream.ConsumerConfig{
-		Durable: hop.ConsumerName, FilterSubject: s.Bus.Names().TypeFilter(hop.In.Type()),
+		Durable: hopbench.ConsumerName, FilterSubject: s.Bus.Names().TypeFilter(hopbench.In.Type()),
 		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: inFlight,
 	})
 }
 
 // outgoing is the event that follows from in, with the headers that Farandole
 // gives it but nothing of the care: the id is in's with a prefix.
-func outgoing(s *hop.Stage, in nats.Header, data []byte) *nats.Msg {
+func outgoing(s *hopbench.Stage, in nats.Header, data []byte) *nats.Msg {
 	key, id := in.Get("ce-partitionkey"), in.Get("ce-id")
 	return &nats.Msg{
-		Subject: s.Bus.Names().Root("events.") + string(hop.Out.Type()) + "." + key,
+		Subject: s.Bus.Names().Root("events.") + string(hopbench.Out.Type()) + "." + key,
 		Header: nats.Header{
 			nats.MsgIdHdr:        {"out-" + in.Get(nats.MsgIdHdr)},
 			"ce-specversion":     {"1.0"},
 			"ce-id":              {"out-" + id},
-			"ce-source":          {"/" + hop.ConsumerName},
-			"ce-type":            {string(hop.Out.Type())},
+			"ce-source":          {"/" + hopbench.ConsumerName},
+			"ce-type":            {string(hopbench.Out.Type())},
 			"ce-time":            {time.Now().UTC().Format(time.RFC3339Nano)},
 			"ce-datacontenttype": {"application/json"},
 			"ce-partitionkey":    {key},
@@ -56,7 +56,7 @@ func outgoing(s *hop.Stage, in nats.Header, data []byte) *nats.Msg {
 
 // raw is the fastest loop one can write with the client library, and safe from
 // nothing: a crash, an error or a redelivery emits again or never.
-func raw(ctx context.Context, s *hop.Stage, n int) error {
+func raw(ctx context.Context, s *hopbench.Stage, n int) error {
 	js, err := clientOf(s)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ type published struct {
 
 // rawLoop starts the loop. What it returns waits until n events are through (at
 // most until ctx ends) and ends it; with n 0 it waits for none.
-func rawLoop(ctx context.Context, s *hop.Stage, js jetstream.JetStream, durable jetstream.Consumer, n int) (func(context.Context) error, error) {
+func rawLoop(ctx context.Context, s *hopbench.Stage, js jetstream.JetStream, durable jetstream.Consumer, n int) (func(context.Context) error, error) {
 	ahead := make(chan published, inFlight)
 	ended := make(chan error, 1)
 	fail := func(err error) {

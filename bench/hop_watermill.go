@@ -12,7 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/internal/hop"
+	"github.com/farandole/farandole/internal/hopbench"
 )
 
 // watermillSubscribers is where more subscribers are no faster any more.
@@ -20,11 +20,11 @@ const watermillSubscribers = 64
 
 // watermillHop is Watermill's router on watermill-nats, without deduplication:
 // it acknowledges after publishing, and emits again when anything fails between.
-func watermillHop(ctx context.Context, s *hop.Stage, n int) error {
+func watermillHop(ctx context.Context, s *hopbench.Stage, n int) error {
 	names := s.Bus.Names()
 	logger := watermill.NopLogger{}
 	settings := wmnats.JetStreamConfig{
-		TrackMsgId: true, AckAsync: true, DurablePrefix: hop.ConsumerName,
+		TrackMsgId: true, AckAsync: true, DurablePrefix: hopbench.ConsumerName,
 		ConnectOptions:   []nats.JSOpt{nats.MaxWait(patience)},
 		SubscribeOptions: []nats.SubOpt{nats.BindStream(names.EventsStream()), nats.DeliverAll(), nats.AckExplicit(), nats.MaxAckPending(inFlight)},
 	}
@@ -34,7 +34,7 @@ func watermillHop(ctx context.Context, s *hop.Stage, n int) error {
 		return fmt.Errorf("watermill: publisher: %w", err)
 	}
 	subscriber, err := wmnats.NewSubscriber(wmnats.SubscriberConfig{
-		URL: url, SubscribersCount: watermillSubscribers, QueueGroupPrefix: hop.ConsumerName, CloseTimeout: time.Second, JetStream: settings,
+		URL: url, SubscribersCount: watermillSubscribers, QueueGroupPrefix: hopbench.ConsumerName, CloseTimeout: time.Second, JetStream: settings,
 	}, logger)
 	if err != nil {
 		return errors.Join(fmt.Errorf("watermill: subscriber: %w", err), publisher.Close())
@@ -45,7 +45,7 @@ func watermillHop(ctx context.Context, s *hop.Stage, n int) error {
 	}
 	ended := make(chan error, 1)
 	var done atomic.Int64
-	router.AddConsumerHandler("hop", names.TypeFilter(hop.In.Type()), subscriber, func(m *message.Message) error {
+	router.AddConsumerHandler("hop", names.TypeFilter(hopbench.In.Type()), subscriber, func(m *message.Message) error {
 		subject, out := watermillOut(s, m)
 		if err := publisher.Publish(subject, out); err != nil {
 			return err
@@ -64,7 +64,7 @@ func watermillHop(ctx context.Context, s *hop.Stage, n int) error {
 }
 
 // watermillOut is [outgoing] as a Watermill message: metadata become headers.
-func watermillOut(s *hop.Stage, in *message.Message) (subject string, out *message.Message) {
+func watermillOut(s *hopbench.Stage, in *message.Message) (subject string, out *message.Message) {
 	header := nats.Header{nats.MsgIdHdr: {in.Metadata.Get("ce-id")}} // the server's own header is kept from us
 	for name, value := range in.Metadata {
 		header[name] = []string{value}

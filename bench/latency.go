@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/internal/hop"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/hopbench"
 	"github.com/farandole/farandole/internal/ledger"
+	"github.com/farandole/farandole/internal/terminal"
 )
 
 // latencyFigure is how long one hop takes when nothing else happens: from
@@ -30,7 +30,7 @@ const (
 )
 
 // starter begins a loop that handles whatever comes, until stop.
-type starter func(ctx context.Context, s *hop.Stage) (stop func() error, err error)
+type starter func(ctx context.Context, s *hopbench.Stage) (stop func() error, err error)
 
 func (b *bench) latency(ctx context.Context) error {
 	connect, err := b.single(ctx)
@@ -55,15 +55,15 @@ func (b *bench) latency(ctx context.Context) error {
 	if err := b.title("idle hop latency, one replica, file: %d hops, one at a time, median of %d", b.idle, b.reps); err != nil {
 		return err
 	}
-	table := human.NewTable("", ">p50 µs", ">p99 µs", ">p50 to raw")
+	table := terminal.NewTable("", ">p50 µs", ">p99 µs", ">p50 to raw")
 	for _, f := range figures {
-		table.Row(f.Name, human.Number(int(median(f.P50))), human.Number(int(median(f.P99))), ratio(median(f.P50), median(figures[0].P50)))
+		table.Row(f.Name, terminal.Number(int(median(f.P50))), terminal.Number(int(median(f.P99))), ratio(median(f.P50), median(figures[0].P50)))
 	}
 	_, err = table.WriteTo(b.out)
 	return err
 }
 
-func startRaw(ctx context.Context, s *hop.Stage) (func() error, error) {
+func startRaw(ctx context.Context, s *hopbench.Stage) (func() error, error) {
 	js, err := clientOf(s)
 	if err != nil {
 		return nil, err
@@ -80,8 +80,8 @@ func startRaw(ctx context.Context, s *hop.Stage) (func() error, error) {
 }
 
 func startFarandole(kind ledger.Kind) starter {
-	return func(ctx context.Context, s *hop.Stage) (func() error, error) {
-		c, err := hop.NewConsumer(s.Bus, kind, hop.DefaultConcurrency)
+	return func(ctx context.Context, s *hopbench.Stage) (func() error, error) {
+		c, err := hopbench.NewConsumer(s.Bus, kind, hopbench.DefaultConcurrency)
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +97,7 @@ func startFarandole(kind ledger.Kind) starter {
 
 // idleHops times n hops, one at a time, and verifies them.
 func idleHops(ctx context.Context, connect bus.Config, n int, start starter) (samples []time.Duration, err error) {
-	s, err := hop.Open(ctx, connect, hop.Prefix(), 1)
+	s, err := hopbench.Open(ctx, connect, hopbench.Prefix(), 1)
 	if err != nil {
 		return nil, err
 	}
@@ -134,10 +134,10 @@ func idleHops(ctx context.Context, connect bus.Config, n int, start starter) (sa
 }
 
 // nextConsumer tells when the next consumer gets the outgoing events.
-func nextConsumer(ctx context.Context, s *hop.Stage) (<-chan time.Time, func(), error) {
+func nextConsumer(ctx context.Context, s *hopbench.Stage) (<-chan time.Time, func(), error) {
 	js := s.Bus.JetStream()
 	next, err := js.CreateConsumer(ctx, s.Bus.Names().EventsStream(), jetstream.ConsumerConfig{
-		FilterSubject: s.Bus.Names().TypeFilter(hop.Out.Type()), AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true,
+		FilterSubject: s.Bus.Names().TypeFilter(hopbench.Out.Type()), AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true,
 	})
 	if err != nil {
 		return nil, nil, err

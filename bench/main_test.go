@@ -15,8 +15,8 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
-	"github.com/farandole/farandole/internal/hop"
-	"github.com/farandole/farandole/internal/require"
+	"github.com/farandole/farandole/internal/hopbench"
+	"github.com/farandole/farandole/internal/testkit/require"
 )
 
 // TestMain lets the test binary be the consumer's process of the section memory.
@@ -86,8 +86,8 @@ func TestHop_fails_when_a_variant_does_not_do_its_work(t *testing.T) {
 	t.Parallel()
 	s := bustest.StartServer(t, bustest.ServerConfig{})
 	b := &bench{options: options{reps: 1, hops: 100}, out: &bytes.Buffer{}, log: &bytes.Buffer{}}
-	_, err := b.compare(t.Context(), s.URL(), settings()[0], []variant{{"idler", func(context.Context, *hop.Stage, int) error { return nil }}})
-	if !errors.Is(err, hop.ErrUnverified) || !strings.Contains(err.Error(), "idler") {
+	_, err := b.compare(t.Context(), s.URL(), settings()[0], []variant{{"idler", func(context.Context, *hopbench.Stage, int) error { return nil }}})
+	if !errors.Is(err, hopbench.ErrUnverified) || !strings.Contains(err.Error(), "idler") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -104,7 +104,7 @@ func TestVariants_write_the_same_headers(t *testing.T) {
 	for _, v := range all {
 		var names []string
 		var size int
-		_, err := hop.Run(t.Context(), bus.Config{URL: s.URL()}, hop.Config{Events: 1}, func(ctx context.Context, stage *hop.Stage, n int) error {
+		_, err := hopbench.Run(t.Context(), bus.Config{URL: s.URL()}, hopbench.Config{Events: 1}, func(ctx context.Context, stage *hopbench.Stage, n int) error {
 			if err := v.run(ctx, stage, n); err != nil {
 				return err
 			}
@@ -112,7 +112,7 @@ func TestVariants_write_the_same_headers(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			m, err := stream.GetLastMsgForSubject(ctx, stage.Bus.Names().EventSubject(hop.Out.Type(), hop.KeyOf(0)))
+			m, err := stream.GetLastMsgForSubject(ctx, stage.Bus.Names().EventSubject(hopbench.Out.Type(), hopbench.KeyOf(0)))
 			if err != nil {
 				return err
 			}
@@ -131,7 +131,7 @@ func TestVariants_write_the_same_headers(t *testing.T) {
 		if want == nil {
 			want, wantBytes = names, size
 		}
-		if !slices.Equal(names, want) || size != wantBytes || size != hop.DataBytes {
+		if !slices.Equal(names, want) || size != wantBytes || size != hopbench.DataBytes {
 			t.Errorf("%s: headers %v, %d bytes; want %v, %d bytes", v.Name, names, size, want, wantBytes)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"strconv"
 
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/internal/hop"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/hopbench"
+	"github.com/farandole/farandole/internal/terminal"
 )
 
 // fewWaiting is what many waiting events are compared with.
@@ -53,22 +53,22 @@ func (b *bench) memory(ctx context.Context) error {
 		}
 	}
 	b.results.Memory = f
-	if err := b.title("memory of a consumer's process (KV ledger, %d handlers), peak over %s handled events, median of %d", hop.DefaultConcurrency, human.Number(f.Handled), b.reps); err != nil {
+	if err := b.title("memory of a consumer's process (KV ledger, %d handlers), peak over %s handled events, median of %d", hopbench.DefaultConcurrency, terminal.Number(f.Handled), b.reps); err != nil {
 		return err
 	}
-	table := human.NewTable(">waiting", ">resident", ">ratio")
+	table := terminal.NewTable(">waiting", ">resident", ">ratio")
 	few, many := medianKB(f.FewKB), medianKB(f.ManyKB)
-	table.Row(human.Number(f.Few), human.Size(int(few)<<10), "1.00")
-	table.Row(human.Number(f.Many), human.Size(int(many)<<10), ratio(many, few))
+	table.Row(terminal.Number(f.Few), terminal.Size(int(few)<<10), "1.00")
+	table.Row(terminal.Number(f.Many), terminal.Size(int(many)<<10), ratio(many, few))
 	if _, err = table.WriteTo(b.out); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(b.out, "the server's peak with %s subjects: %s\n", human.Number(int(f.Subjects)), human.Size(int(f.ServerKB)<<10)) //nolint:gosec // small
+	_, err = fmt.Fprintf(b.out, "the server's peak with %s subjects: %s\n", terminal.Number(int(f.Subjects)), terminal.Size(int(f.ServerKB)<<10)) //nolint:gosec // small
 	return err
 }
 
 // server notes the server's memory, and how many subjects its streams have.
-func (f *memoryFigures) server(ctx context.Context, b *bench, s *hop.Stage) (err error) {
+func (f *memoryFigures) server(ctx context.Context, b *bench, s *hopbench.Stage) (err error) {
 	f.Subjects = 0
 	list := s.Bus.JetStream().ListStreams(ctx)
 	for info := range list.Info() {
@@ -92,12 +92,12 @@ func medianKB(values []int64) float64 {
 // peaks makes a stage with events waiting and has one process a repetition
 // handle some of them.
 func (b *bench) peaks(ctx context.Context, connect bus.Config, waiting int, f *memoryFigures) (peaks []int64, err error) {
-	s, err := hop.Open(ctx, connect, hop.Prefix(), 1)
+	s, err := hopbench.Open(ctx, connect, hopbench.Prefix(), 1)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close(ctx)) }()
-	b.say("memory: publishing %s events", human.Number(waiting))
+	b.say("memory: publishing %s events", terminal.Number(waiting))
 	if err := s.Publish(ctx, 0, waiting); err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (b *bench) peaks(ctx context.Context, connect bus.Config, waiting int, f *m
 		}
 		handled += r.Handled
 		peaks = append(peaks, r.PeakKB)
-		b.say("memory %d/%d: %s waiting: %s", rep+1, b.reps, human.Number(waiting), human.Size(int(r.PeakKB)<<10))
+		b.say("memory %d/%d: %s waiting: %s", rep+1, b.reps, terminal.Number(waiting), terminal.Size(int(r.PeakKB)<<10))
 	}
 	if err := f.server(ctx, b, s); err != nil {
 		return nil, err
@@ -119,17 +119,17 @@ func (b *bench) peaks(ctx context.Context, connect bus.Config, waiting int, f *m
 
 // verifyCount checks that as many events have been handled as the processes
 // say, and none twice. Which ones is up to where each of them stopped.
-func verifyCount(ctx context.Context, s *hop.Stage, handled int) error {
+func verifyCount(ctx context.Context, s *hopbench.Stage, handled int) error {
 	stored, err := s.Outgoing(ctx)
 	if err != nil {
 		return err
 	}
 	if len(stored) != handled {
-		return fmt.Errorf("%w: %d events handled, %d outgoing ones stored", hop.ErrUnverified, handled, len(stored))
+		return fmt.Errorf("%w: %d events handled, %d outgoing ones stored", hopbench.ErrUnverified, handled, len(stored))
 	}
 	for subject, count := range stored {
 		if count != 1 {
-			return fmt.Errorf("%w: %s is stored %d times", hop.ErrUnverified, subject, count)
+			return fmt.Errorf("%w: %s is stored %d times", hopbench.ErrUnverified, subject, count)
 		}
 	}
 	return nil
@@ -137,7 +137,7 @@ func verifyCount(ctx context.Context, s *hop.Stage, handled int) error {
 
 // process runs a consumer's process and publishes as it handles. handled is
 // what others have handled before.
-func (b *bench) process(ctx context.Context, s *hop.Stage, waiting int, published *int, handled int) (last progress, err error) {
+func (b *bench) process(ctx context.Context, s *hopbench.Stage, waiting int, published *int, handled int) (last progress, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return last, err

@@ -12,9 +12,9 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/database"
-	"github.com/farandole/farandole/internal/hop"
-	"github.com/farandole/farandole/internal/human"
-	"github.com/farandole/farandole/internal/pg"
+	"github.com/farandole/farandole/internal/hopbench"
+	"github.com/farandole/farandole/internal/terminal"
+	"github.com/farandole/farandole/internal/testkit/pg"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -91,7 +91,7 @@ type shop struct {
 	*database.Database
 	target string
 	box    *outbox.Outbox
-	stage  *hop.Stage
+	stage  *hopbench.Stage
 }
 
 func openShop(ctx context.Context, connect bus.Config, e engine) (s *shop, err error) {
@@ -103,7 +103,7 @@ func openShop(ctx context.Context, connect bus.Config, e engine) (s *shop, err e
 	if s.Database, err = database.Open(target); err != nil {
 		return nil, err
 	}
-	if s.stage, err = hop.Open(ctx, connect, hop.Prefix(), 1); err != nil {
+	if s.stage, err = hopbench.Open(ctx, connect, hopbench.Prefix(), 1); err != nil {
 		return nil, errors.Join(err, s.Database.Close())
 	}
 	s.box, err = s.Outbox(outbox.Config{Names: s.stage.Bus.Names(), Source: s.stage.Bus.Source()})
@@ -146,8 +146,8 @@ func (s *shop) order(ctx context.Context, i int, withEvent bool) error {
 }
 
 func (s *shop) event(i int) (event.Event, error) {
-	d := hop.Draft(i)
-	d.Type = hop.Out.Type() // what the stage counts
+	d := hopbench.Draft(i)
+	d.Type = hopbench.Out.Type() // what the stage counts
 	return s.box.Seal(d)
 }
 
@@ -218,12 +218,12 @@ func (b *bench) printOutbox() error {
 	if err := b.title("outbox, commits on disk, median of %d", b.reps); err != nil {
 		return err
 	}
-	table := human.NewTable("", ">orders/s", ">with outbox", ">ratio", ">drained rows/s", ">to raw", ">table", ">rows in it")
+	table := terminal.NewTable("", ">orders/s", ">with outbox", ">ratio", ">drained rows/s", ">to raw", ">table", ">rows in it")
 	for _, f := range b.results.Outbox {
 		plain, with := median(f.Insert.Without), median(f.Insert.With)
-		table.Row(f.Database, human.Number(int(plain)), human.Number(int(with)), ratio(with, plain),
-			human.Number(int(median(f.Drain.Relay))), ratio(median(f.Drain.Relay), median(f.Drain.Raw)),
-			human.Size(f.Size.Bytes), human.Number(f.Size.Rows))
+		table.Row(f.Database, terminal.Number(int(plain)), terminal.Number(int(with)), ratio(with, plain),
+			terminal.Number(int(median(f.Drain.Relay))), ratio(median(f.Drain.Relay), median(f.Drain.Raw)),
+			terminal.Size(f.Size.Bytes), terminal.Number(f.Size.Rows))
 	}
 	if _, err := table.WriteTo(b.out); err != nil {
 		return err
@@ -231,7 +231,7 @@ func (b *bench) printOutbox() error {
 	if err := b.title("from commit to stored in the stream, ms"); err != nil {
 		return err
 	}
-	table = human.NewTable("", "woken by", "", ">p50", ">p99")
+	table = terminal.NewTable("", "woken by", "", ">p50", ">p99")
 	for _, f := range b.results.Outbox {
 		for _, l := range f.Latency {
 			table.Row(f.Database, l.WokenBy, l.Load, fmt.Sprintf("%.1f", l.P50/1000), fmt.Sprintf("%.1f", l.P99/1000))

@@ -10,7 +10,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
-	"github.com/farandole/farandole/internal/hop"
+	"github.com/farandole/farandole/internal/hopbench"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres/cdc"
 )
@@ -107,9 +107,9 @@ func commitToStream(ctx context.Context, connect bus.Config, e engine, w waker, 
 		return nil, err
 	}
 	for i := warmUp; i < len(committed); i++ {
-		at, ok := stored[hop.KeyOf(i)]
+		at, ok := stored[hopbench.KeyOf(i)]
 		if !ok {
-			return nil, fmt.Errorf("%w: the event of order %d is missing", hop.ErrUnverified, i)
+			return nil, fmt.Errorf("%w: the event of order %d is missing", hopbench.ErrUnverified, i)
 		}
 		samples = append(samples, max(0, at.Sub(committed[i])))
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/terminal"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -43,7 +43,7 @@ func (b *bench) outboxInserts(ctx context.Context, connect bus.Config, e engine,
 			*way.to = append(*way.to, rate)
 		}
 		b.say("outbox %s, orders %d/%d: %s/s without, %s/s with", e.name, rep+1, b.reps,
-			human.Number(int(f.Insert.Without[rep])), human.Number(int(f.Insert.With[rep])))
+			terminal.Number(int(f.Insert.Without[rep])), terminal.Number(int(f.Insert.With[rep])))
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (b *bench) outboxDrain(ctx context.Context, connect bus.Config, e engine, f
 			return err
 		}
 		f.Drain.Raw, f.Drain.Relay = append(f.Drain.Raw, raw), append(f.Drain.Relay, relay)
-		b.say("outbox %s, drain %d/%d: raw %s/s, relay %s/s", e.name, rep+1, b.reps, human.Number(int(raw)), human.Number(int(relay)))
+		b.say("outbox %s, drain %d/%d: raw %s/s, relay %s/s", e.name, rep+1, b.reps, terminal.Number(int(raw)), terminal.Number(int(relay)))
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/terminal"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -54,6 +54,6 @@ func (b *bench) outboxSize(ctx context.Context, connect bus.Config, e engine, f 
 		return err
 	}
 	f.Size = size
-	b.say("outbox %s: %s rows published, %s of them in a table of %s", e.name, human.Number(size.Published), human.Number(size.Rows), human.Size(size.Bytes))
+	b.say("outbox %s: %s rows published, %s of them in a table of %s", e.name, terminal.Number(size.Published), terminal.Number(size.Rows), terminal.Size(size.Bytes))
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/hop"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/hopbench"
+	"github.com/farandole/farandole/internal/terminal"
 )
 
 // publishFigures are events a second, until the last one is acknowledged.
@@ -29,7 +29,7 @@ func (b *bench) publish(ctx context.Context) error {
 	f := &publishFigures{Events: b.publishes}
 	for rep := range b.reps {
 		for _, way := range []struct {
-			send func(context.Context, *hop.Stage, []event.Event) error
+			send func(context.Context, *hopbench.Stage, []event.Event) error
 			to   *[]float64
 		}{{publishRaw, &f.Raw}, {publishBus, &f.Bus}} {
 			rate, err := publishRate(ctx, connect, b.publishes, way.send)
@@ -38,30 +38,30 @@ func (b *bench) publish(ctx context.Context) error {
 			}
 			*way.to = append(*way.to, rate)
 		}
-		b.say("publish %d/%d: raw %s/s, bus %s/s", rep+1, b.reps, human.Number(int(f.Raw[rep])), human.Number(int(f.Bus[rep])))
+		b.say("publish %d/%d: raw %s/s, bus %s/s", rep+1, b.reps, terminal.Number(int(f.Raw[rep])), terminal.Number(int(f.Bus[rep])))
 	}
 	b.results.Publish = f
-	if err := b.title("publish, one replica, file: %s events of %d bytes, median of %d", human.Number(f.Events), hop.DataBytes, b.reps); err != nil {
+	if err := b.title("publish, one replica, file: %s events of %d bytes, median of %d", terminal.Number(f.Events), hopbench.DataBytes, b.reps); err != nil {
 		return err
 	}
-	table := human.NewTable("", ">events/s", ">to raw", "")
-	table.Row("raw", human.Number(int(median(f.Raw))), "1.00", "PublishMsgAsync, headers written in place")
-	table.Row("bus", human.Number(int(median(f.Bus))), ratio(median(f.Bus), median(f.Raw)), "PublishAsync: validated, encoded, each receipt read")
+	table := terminal.NewTable("", ">events/s", ">to raw", "")
+	table.Row("raw", terminal.Number(int(median(f.Raw))), "1.00", "PublishMsgAsync, headers written in place")
+	table.Row("bus", terminal.Number(int(median(f.Bus))), ratio(median(f.Bus), median(f.Raw)), "PublishAsync: validated, encoded, each receipt read")
 	_, err = table.WriteTo(b.out)
 	return err
 }
 
 // publishRate publishes n events on a new stage and checks that they are stored.
-func publishRate(ctx context.Context, connect bus.Config, n int, send func(context.Context, *hop.Stage, []event.Event) error) (rate float64, err error) {
-	s, err := hop.Open(ctx, connect, hop.Prefix(), 1)
+func publishRate(ctx context.Context, connect bus.Config, n int, send func(context.Context, *hopbench.Stage, []event.Event) error) (rate float64, err error) {
+	s, err := hopbench.Open(ctx, connect, hopbench.Prefix(), 1)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, s.Close(ctx)) }()
 	events := make([]event.Event, n)
 	for i := range events {
-		d := hop.Draft(i)
-		d.Type = hop.Out.Type() // what Verify counts
+		d := hopbench.Draft(i)
+		d.Type = hopbench.Out.Type() // what Verify counts
 		if events[i], err = s.Bus.Seal(d); err != nil {
 			return 0, err
 		}
@@ -75,12 +75,12 @@ func publishRate(ctx context.Context, connect bus.Config, n int, send func(conte
 }
 
 // publishRaw writes what bus writes, with the client library alone.
-func publishRaw(ctx context.Context, s *hop.Stage, events []event.Event) error {
+func publishRaw(ctx context.Context, s *hopbench.Stage, events []event.Event) error {
 	js, err := clientOf(s)
 	if err != nil {
 		return err
 	}
-	subject := s.Bus.Names().Root("events.") + string(hop.Out.Type()) + "."
+	subject := s.Bus.Names().Root("events.") + string(hopbench.Out.Type()) + "."
 	futures := make([]jetstream.PubAckFuture, len(events))
 	for i, e := range events {
 		key := event.Extension(e, event.ExtKey)
@@ -119,7 +119,7 @@ func publishRaw(ctx context.Context, s *hop.Stage, events []event.Event) error {
 	return nil
 }
 
-func publishBus(ctx context.Context, s *hop.Stage, events []event.Event) error {
+func publishBus(ctx context.Context, s *hopbench.Stage, events []event.Event) error {
 	pending := make([]*bus.Pending, len(events))
 	for i, e := range events {
 		var err error

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/terminal"
 )
 
 // sagaFigure is how fast the demo's orders ended.
@@ -67,9 +67,9 @@ func (b *bench) printSagas() error {
 	if err := b.title("sagas, the demo's orders from placed to final, server in the same process, median of %d", b.reps); err != nil {
 		return err
 	}
-	table := human.NewTable("", "", ">orders", ">sagas/s", ">p50 ms", ">p99 ms")
+	table := terminal.NewTable("", "", ">orders", ">sagas/s", ">p50 ms", ">p99 ms")
 	for _, f := range b.results.Saga {
-		table.Row(f.Database, fmt.Sprintf("%d at once", f.Concurrency), human.Number(f.Orders), fmt.Sprintf("%.0f", median(f.PerSecond)),
+		table.Row(f.Database, fmt.Sprintf("%d at once", f.Concurrency), terminal.Number(f.Orders), fmt.Sprintf("%.0f", median(f.PerSecond)),
 			fmt.Sprintf("%.0f", median(f.P50)), fmt.Sprintf("%.0f", median(f.P99)))
 	}
 	_, err := table.WriteTo(b.out)

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/internal/embedded"
+	"github.com/farandole/farandole/internal/natsserver"
 )
 
 const (
@@ -36,7 +36,7 @@ type servers struct {
 // startServers starts n processes with stores below dir and waits until all
 // of them can hold replicas.
 func startServers(ctx context.Context, binary, dir string, n int, syncAlways bool) (*servers, error) {
-	ports, err := embedded.FreePorts(localhost, 2*n)
+	ports, err := natsserver.FreePorts(localhost, 2*n)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/terminal"
 )
 
 // target is a promise about figures of one run.
@@ -141,7 +141,7 @@ func (b *bench) printTargets() error {
 	if err := b.title("targets"); err != nil {
 		return err
 	}
-	table := human.NewTable("", "", ">target", ">measured", "")
+	table := terminal.NewTable("", "", ">target", ">measured", "")
 	for _, v := range b.results.Targets {
 		bound, measured, outcome := "at least", "-", "not measured"
 		if v.AtMost {

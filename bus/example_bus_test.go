@@ -8,7 +8,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/embedded"
+	"github.com/farandole/farandole/internal/natsserver"
 	"github.com/farandole/farandole/topology"
 )
 
@@ -16,7 +16,7 @@ import (
 // same event again is recognised.
 func ExampleConnect() {
 	ctx := context.Background()
-	server, err := embedded.Start(embedded.Config{NoListen: true})
+	server, err := natsserver.Start(natsserver.Config{NoListen: true})
 	if err != nil {
 		log.Fatal(err)
 	}

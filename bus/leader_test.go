@@ -17,7 +17,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/wiretap"
+	"github.com/farandole/farandole/internal/testkit/wiretap"
 	"github.com/farandole/farandole/topology"
 )
 

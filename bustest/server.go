@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/internal/embedded"
+	"github.com/farandole/farandole/internal/natsserver"
 )
 
 const localhost = "127.0.0.1"
@@ -32,8 +32,8 @@ type ServerConfig struct {
 // TestServer is an embedded server for tests.
 type TestServer struct {
 	mu  sync.Mutex
-	cfg embedded.Config
-	es  *embedded.Server // nil while stopped
+	cfg natsserver.Config
+	es  *natsserver.Server // nil while stopped
 }
 
 // URL is where clients connect; it stays the same across [TestServer.Restart].
@@ -89,7 +89,7 @@ func (s *TestServer) Reload(tb testing.TB, tune func(*server.Options)) {
 func (s *TestServer) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	es, err := embedded.Start(s.cfg)
+	es, err := natsserver.Start(s.cfg)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func StartServer(tb testing.TB, cfg ServerConfig) *TestServer {
 	if cfg.StoreDir == "" {
 		cfg.StoreDir = tb.TempDir()
 	}
-	s := &TestServer{cfg: embedded.Config{
+	s := &TestServer{cfg: natsserver.Config{
 		Host:       localhost,
 		StoreDir:   cfg.StoreDir,
 		SyncAlways: cfg.SyncAlways,
@@ -132,7 +132,7 @@ func StartServer(tb testing.TB, cfg ServerConfig) *TestServer {
 // alone; they are stopped at the end.
 func StartCluster(tb testing.TB, n int) []*TestServer {
 	tb.Helper()
-	members, err := embedded.StartCluster(n, embedded.Config{StoreDir: tb.TempDir()})
+	members, err := natsserver.StartCluster(n, natsserver.Config{StoreDir: tb.TempDir()})
 	if err != nil {
 		tb.Fatalf("bustest: %v", err)
 	}
@@ -159,7 +159,7 @@ func Server(tb testing.TB) *TestServer {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server == nil {
-		s := &TestServer{cfg: embedded.Config{Host: localhost}}
+		s := &TestServer{cfg: natsserver.Config{Host: localhost}}
 		if err := s.start(); err != nil {
 			tb.Fatalf("bustest: %v", err)
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/wiretap"
+	"github.com/farandole/farandole/internal/testkit/wiretap"
 	"github.com/farandole/farandole/state"
 	"github.com/farandole/farandole/topology"
 )

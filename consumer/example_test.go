@@ -7,14 +7,14 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/embedded"
+	"github.com/farandole/farandole/internal/natsserver"
 	"github.com/farandole/farandole/topology"
 )
 
 // A service: one handler and a Run. The handler returns what follows from the
 // event; the consumer makes it durable, once.
 func Example() {
-	srv, err := embedded.Start(embedded.Config{NoListen: true}) // in production: bus.Config.URL
+	srv, err := natsserver.Start(natsserver.Config{NoListen: true}) // in production: bus.Config.URL
 	if err != nil {
 		panic(err)
 	}

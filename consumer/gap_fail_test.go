@@ -12,7 +12,7 @@ import (
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/wiretap"
+	"github.com/farandole/farandole/internal/testkit/wiretap"
 )
 
 // parkingPoint is where a process dies that parks an event.

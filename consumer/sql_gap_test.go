@@ -14,8 +14,8 @@ import (
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/sqltap"
-	"github.com/farandole/farandole/internal/wiretap"
+	"github.com/farandole/farandole/internal/testkit/sqltap"
+	"github.com/farandole/farandole/internal/testkit/wiretap"
 )
 
 // The tests of this file let a process with the SQL ledger die, or its

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bustest"
-	"github.com/farandole/farandole/internal/require"
+	"github.com/farandole/farandole/internal/testkit/require"
 )
 
 // servers are the services that stay up.

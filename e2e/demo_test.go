@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/internal/testkit/pgtest"
 )
 
 // demoReport is what demo --json ends with: the outside contract.

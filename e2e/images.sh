@@ -99,7 +99,7 @@ nats() {
 
 postgres() {
 	local image=postgres:17-alpine digest bin share root=$work/postgres
-	# As internal/pg finds it: the one in PATH, or else the newest of Debian's.
+	# As internal/testkit/pg finds it: the one in PATH, or else the newest of Debian's.
 	bin=$(type -P postgres) || bin=$(printf '%s\n' /usr/lib/postgresql/*/bin/postgres | sort -V | tail -n 1)
 	bin=$(dirname "$(readlink -f "$bin")")
 	[[ -x $bin/postgres ]] || missing Postgres postgresql

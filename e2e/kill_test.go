@@ -16,7 +16,7 @@ import (
 
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/internal/follow"
-	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/services/audit"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/farandole/farandole/internal/require"
+	"github.com/farandole/farandole/internal/testkit/require"
 )
 
 // binary is the program under test.

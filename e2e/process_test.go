@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bustest"
-	"github.com/farandole/farandole/internal/embedded"
+	"github.com/farandole/farandole/internal/natsserver"
 )
 
 // patience bounds whatever has to happen. It is long for busy machines; a test
@@ -242,7 +242,7 @@ func runWith(t testing.TB, env []string, args ...string) result {
 // on it again.
 func freePort(t testing.TB) int {
 	t.Helper()
-	ports, err := embedded.FreePorts("127.0.0.1", 1)
+	ports, err := natsserver.FreePorts("127.0.0.1", 1)
 	if err != nil {
 		t.Fatal(err)
 	}

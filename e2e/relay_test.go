@@ -11,7 +11,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
-	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/internal/testkit/pgtest"
 )
 
 // onDatabases runs a test with the order service on each database.

@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/terminal"
 )
 
 // app is what commands share: the global flags and the streams. stdout carries
@@ -41,7 +41,7 @@ func newApp(root *cli, std streams) *app {
 		styled.Profile = colorprofile.NoTTY // no bold either
 	}
 	return &app{
-		root: root, in: bufio.NewReader(std.in), out: std.out, json: human.JSONWriter{W: std.out}, err: std.err, styled: styled,
+		root: root, in: bufio.NewReader(std.in), out: std.out, json: terminal.JSONWriter{W: std.out}, err: std.err, styled: styled,
 		asks: isTerminal(std.in) && isTerminal(std.err),
 		live: isTerminal(std.err),
 		now:  time.Now,
@@ -65,7 +65,7 @@ func (a *app) log(level string) zerolog.Logger {
 	if err != nil {
 		parsed = zerolog.WarnLevel
 	}
-	var w io.Writer = human.LogWriter{W: a.err}
+	var w io.Writer = terminal.LogWriter{W: a.err}
 	if a.live {
 		w = zerolog.ConsoleWriter{Out: w, NoColor: true, TimeFormat: time.TimeOnly}
 	}

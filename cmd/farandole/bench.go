@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 
-	"github.com/farandole/farandole/internal/hop"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/hopbench"
 	"github.com/farandole/farandole/internal/ledger"
+	"github.com/farandole/farandole/internal/terminal"
 )
 
 type benchCmd struct {
@@ -20,7 +20,7 @@ type benchCmd struct {
 type benchReport struct {
 	Ledger      string `json:"ledger"`
 	Concurrency int    `json:"concurrency"`
-	hop.Result
+	hopbench.Result
 }
 
 // Run measures on a system of its own, under a prefix that nobody else uses.
@@ -28,9 +28,9 @@ func (c *benchCmd) Run(ctx context.Context, a *app) error {
 	if c.Events < 1 || c.Concurrency < 1 || c.Replicas < 1 {
 		return usageErrorf("bench: --events, --concurrency and --replicas want at least 1")
 	}
-	cfg := hop.Config{Events: c.Events, Replicas: c.Replicas, Prefix: hop.Prefix()}
-	a.say("bench: %s events in streams %s-*, which are deleted at the end", human.Number(c.Events), cfg.Prefix)
-	result, err := hop.Run(ctx, a.root.Connection.config("bench", a.log("warn")), cfg, hop.Farandole(ledger.Kind(c.Ledger), c.Concurrency))
+	cfg := hopbench.Config{Events: c.Events, Replicas: c.Replicas, Prefix: hopbench.Prefix()}
+	a.say("bench: %s events in streams %s-*, which are deleted at the end", terminal.Number(c.Events), cfg.Prefix)
+	result, err := hopbench.Run(ctx, a.root.Connection.config("bench", a.log("warn")), cfg, hopbench.Farandole(ledger.Kind(c.Ledger), c.Concurrency))
 	if err != nil {
 		return err
 	}
@@ -41,12 +41,12 @@ func (c *benchCmd) print(a *app, r benchReport) error {
 	if c.JSON {
 		return a.printJSON(r)
 	}
-	table := human.NewTable("", ">", "")
-	table.Row("published", human.Number(int(r.PublishedPerSec)), "events a second")
-	table.Row("hops", human.Number(int(r.HopsPerSec)), "a second: consumed, deduplicated, one event emitted, acknowledged")
-	table.Row("events", human.Number(r.Events), "each with its outgoing event stored once")
-	table.Row("data", human.Number(r.DataBytes), "bytes an event")
-	table.Row("replicas", human.Number(r.Replicas), "nats-server "+human.Printable(r.Server))
+	table := terminal.NewTable("", ">", "")
+	table.Row("published", terminal.Number(int(r.PublishedPerSec)), "events a second")
+	table.Row("hops", terminal.Number(int(r.HopsPerSec)), "a second: consumed, deduplicated, one event emitted, acknowledged")
+	table.Row("events", terminal.Number(r.Events), "each with its outgoing event stored once")
+	table.Row("data", terminal.Number(r.DataBytes), "bytes an event")
+	table.Row("replicas", terminal.Number(r.Replicas), "nats-server "+terminal.Printable(r.Server))
 	_, err := table.WriteTo(a.styled)
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/terminal"
 )
 
 type consumerCmd struct {
@@ -37,7 +37,7 @@ func (c *consumerDropCmd) Run(ctx context.Context, a *app) error {
 		}
 		var parts []string
 		for _, p := range plan {
-			parts = append(parts, fmt.Sprintf("%s pending events on %s", human.Number(p.Pending), human.Printable(p.Subject)))
+			parts = append(parts, fmt.Sprintf("%s pending events on %s", terminal.Number(p.Pending), terminal.Printable(p.Subject)))
 		}
 		what := strings.Join(parts, " and ")
 		if err := a.confirm(c.Yes, fmt.Sprintf("drop %s for consumer %s for good", what, c.Name)); err != nil {

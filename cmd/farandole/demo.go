@@ -9,8 +9,8 @@ import (
 
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/internal/demo"
-	"github.com/farandole/farandole/internal/human"
 	"github.com/farandole/farandole/internal/ledger"
+	"github.com/farandole/farandole/internal/terminal"
 	"github.com/farandole/farandole/services/audit"
 )
 
@@ -60,8 +60,8 @@ func (c *demoCmd) print(a *app, r demo.Report) (err error) {
 }
 
 func printDemo(a *app, r demo.Report) error {
-	table := human.NewTable("", ">", "")
-	row := func(name string, n int, what string) { table.Row(name, human.Number(n), what) }
+	table := terminal.NewTable("", ">", "")
+	row := func(name string, n int, what string) { table.Row(name, terminal.Number(n), what) }
 	row("orders", r.Orders, "")
 	row("  confirmed", r.Confirmed, "")
 	row("  cancelled", r.Cancelled, "declined, out of stock, or the customer's wish")
@@ -73,8 +73,8 @@ func printDemo(a *app, r demo.Report) error {
 	row("  suppressed", r.DuplicatesSuppressed, "")
 	row("crashes injected", r.CrashesInjected, "")
 	row("events", r.Events, "in the stream")
-	table.Row("latency p50", human.Number(int(r.SagaLatencyMS.P50))+" ms", "from placed to final")
-	table.Row("latency p99", human.Number(int(r.SagaLatencyMS.P99))+" ms", "")
+	table.Row("latency p50", terminal.Number(int(r.SagaLatencyMS.P50))+" ms", "from placed to final")
+	table.Row("latency p99", terminal.Number(int(r.SagaLatencyMS.P99))+" ms", "")
 	table.Row("sagas", fmt.Sprintf("%.0f/s", r.SagasPerSecond), "orders that ended, until nothing was left to do")
 	table.Row("took", (time.Duration(r.ElapsedMS) * time.Millisecond).Round(100*time.Millisecond).String(), "")
 	if _, err := table.WriteTo(a.styled); err != nil {
@@ -90,14 +90,14 @@ func printAudit(a *app, r audit.Report) error {
 	if r.OK {
 		return a.printf("%s every order final, money and stock conserved, no event lost or applied twice", good().Render("audit holds:"))
 	}
-	if err := a.printf("%s %s violations", bad().Render("audit FAILS:"), human.Number(len(r.Violations))); err != nil {
+	if err := a.printf("%s %s violations", bad().Render("audit FAILS:"), terminal.Number(len(r.Violations))); err != nil {
 		return err
 	}
 	for i, v := range r.Violations {
 		if i == maxViolations {
-			return a.printf("  … %s more", human.Number(len(r.Violations)-i))
+			return a.printf("  … %s more", terminal.Number(len(r.Violations)-i))
 		}
-		if err := a.printf("  %s", human.Printable(v.String())); err != nil {
+		if err := a.printf("  %s", terminal.Printable(v.String())); err != nil {
 			return err
 		}
 	}

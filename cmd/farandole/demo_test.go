@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/farandole/farandole/internal/demo"
-	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/services/audit"
 )
 

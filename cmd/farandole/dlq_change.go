@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/farandole/farandole/dlq"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/terminal"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -57,7 +57,7 @@ func (c *dlqDiscardCmd) Run(ctx context.Context, a *app) error {
 func describe(s dlq.Selection) string {
 	switch {
 	case len(s.IDs) == 1:
-		return "dead letter " + human.Printable(s.IDs[0])
+		return "dead letter " + terminal.Printable(s.IDs[0])
 	case len(s.IDs) > 1:
 		return fmt.Sprintf("%d dead letters", len(s.IDs))
 	case s.All:
@@ -98,11 +98,11 @@ func (r *results) add(res dlq.Result) {
 	case r.json:
 		err = r.app.printJSON(res)
 	case res.Status == dlq.NoConsumer: // the same for all of its consumer: finish says it once
-		err = r.app.printf("%s  %s", human.Printable(res.ID), res.Status)
+		err = r.app.printf("%s  %s", terminal.Printable(res.ID), res.Status)
 	case res.Message != "":
-		err = r.app.printf("%s  %s: %s", human.Printable(res.ID), res.Status, human.Printable(res.Message))
+		err = r.app.printf("%s  %s: %s", terminal.Printable(res.ID), res.Status, terminal.Printable(res.Message))
 	case res.Status != dlq.Replayed && res.Status != dlq.Discarded && res.Status != dlq.Pending:
-		err = r.app.printf("%s  %s", human.Printable(res.ID), res.Status)
+		err = r.app.printf("%s  %s", terminal.Printable(res.ID), res.Status)
 	}
 	if r.err == nil {
 		r.err = err
@@ -120,7 +120,7 @@ func (r *results) finish(verb string, sum dlq.Summary, err error) error {
 	}
 	for _, consumer := range slices.Sorted(maps.Keys(r.gone)) {
 		r.app.say("%s not replayed: no consumer %s exists; start it, or --force stores the redrive for whoever comes",
-			human.Number(r.gone[consumer]), human.Printable(consumer))
+			terminal.Number(r.gone[consumer]), terminal.Printable(consumer))
 	}
 	switch {
 	case err != nil:
@@ -138,15 +138,15 @@ func (r *results) finish(verb string, sum dlq.Summary, err error) error {
 func counts(sum dlq.Summary) string {
 	var parts []string
 	for status, n := range sum.Counts {
-		parts = append(parts, fmt.Sprintf("%s %s", human.Number(n), strings.ReplaceAll(string(status), "_", " ")))
+		parts = append(parts, fmt.Sprintf("%s %s", terminal.Number(n), strings.ReplaceAll(string(status), "_", " ")))
 	}
 	slices.Sort(parts)
-	text := human.Number(sum.Selected) + " selected"
+	text := terminal.Number(sum.Selected) + " selected"
 	if len(parts) > 0 {
 		text += ": " + strings.Join(parts, ", ")
 	}
 	if left := sum.Selected - sum.Reached(); left > 0 {
-		text += fmt.Sprintf("; %s not reached, run it again to go on", human.Number(left))
+		text += fmt.Sprintf("; %s not reached, run it again to go on", terminal.Number(left))
 	}
 	return text
 }

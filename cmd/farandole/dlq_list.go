@@ -9,7 +9,7 @@ import (
 	"math"
 
 	"github.com/farandole/farandole/dlq"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/terminal"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -57,7 +57,7 @@ func (c *dlqListCmd) pages(ctx context.Context, a *app, f func(dlq.Page) error) 
 func (c *dlqListCmd) print(ctx context.Context, a *app) error {
 	shown := 0
 	var last dlq.Page
-	table := human.NewTable("ID", "AGE", "REASON", ">COUNT", "TYPE", "KEY", "ERROR")
+	table := terminal.NewTable("ID", "AGE", "REASON", ">COUNT", "TYPE", "KEY", "ERROR")
 	err := c.pages(ctx, a, func(page dlq.Page) error {
 		last = page
 		shown += len(page.Entries)
@@ -65,8 +65,8 @@ func (c *dlqListCmd) print(ctx context.Context, a *app) error {
 			return nil
 		}
 		for _, e := range page.Entries {
-			table.Row(human.Cell(e.ID, 68), human.Age(a.now(), e.Stored), human.Cell(e.Reason, 12),
-				fmt.Sprint(e.Count), human.Cell(e.Type, 32), human.Cell(string(e.Key), 24), human.Cell(human.FirstLine(e.Error), 60))
+			table.Row(terminal.Cell(e.ID, 68), terminal.Age(a.now(), e.Stored), terminal.Cell(e.Reason, 12),
+				fmt.Sprint(e.Count), terminal.Cell(e.Type, 32), terminal.Cell(string(e.Key), 24), terminal.Cell(terminal.FirstLine(e.Error), 60))
 		}
 		_, err := table.WriteTo(a.styled)
 		return err
@@ -80,19 +80,19 @@ func (c *dlqListCmd) print(ctx context.Context, a *app) error {
 
 // footer says what part of the whole was shown.
 func (c *dlqListCmd) footer(shown int, p dlq.Page) string {
-	matching := human.Number(p.Matching)
+	matching := terminal.Number(p.Matching)
 	if p.Matching < p.Total {
-		matching += fmt.Sprintf(" matching (%s in all)", human.Number(p.Total))
+		matching += fmt.Sprintf(" matching (%s in all)", terminal.Number(p.Total))
 	}
 	switch {
 	case p.Total == 0:
 		return "no dead letters"
 	case p.Next == 0 && shown < p.Matching && c.Cursor == 0:
-		return fmt.Sprintf("showing %s of %s; --limit or --all for more", human.Number(shown), matching)
+		return fmt.Sprintf("showing %s of %s; --limit or --all for more", terminal.Number(shown), matching)
 	case p.Next != 0:
-		return fmt.Sprintf("showing %s of %s; --limit, --all or --cursor %d for more", human.Number(shown), matching, p.Next)
+		return fmt.Sprintf("showing %s of %s; --limit, --all or --cursor %d for more", terminal.Number(shown), matching, p.Next)
 	default:
-		return fmt.Sprintf("showing %s of %s", human.Number(shown), matching)
+		return fmt.Sprintf("showing %s of %s", terminal.Number(shown), matching)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/dlq"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/terminal"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -56,7 +56,7 @@ func (c *dlqShowCmd) writeData(a *app, found dlq.Case) error {
 	if err := os.WriteFile(c.Data, found.Letter.Data, 0o600); err != nil {
 		return fmt.Errorf("dlq show: %w", err)
 	}
-	a.say("%s written to %s", human.Size(len(found.Letter.Data)), c.Data)
+	a.say("%s written to %s", terminal.Size(len(found.Letter.Data)), c.Data)
 	return nil
 }
 
@@ -65,7 +65,7 @@ func printCase(w io.Writer, c dlq.Case, now time.Time) error {
 	var sb strings.Builder
 	field := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(&sb, "%-13s  %s\n", name, human.FirstLine(value))
+			fmt.Fprintf(&sb, "%-13s  %s\n", name, terminal.FirstLine(value))
 		}
 	}
 	field("id", c.ID)
@@ -104,7 +104,7 @@ func printLetter(sb *strings.Builder, field func(name, value string), r dlq.Reco
 		sb.WriteString("history\n")
 		for _, at := range r.Attempts {
 			fmt.Fprintf(sb, "  %2d  %s  %s\n", at.Number, at.At.UTC().Format(time.RFC3339),
-				human.FirstLine(at.Class+": "+at.Error))
+				terminal.FirstLine(at.Class+": "+at.Error))
 		}
 	}
 	if strings.Contains(r.Error, "\n") {
@@ -114,15 +114,15 @@ func printLetter(sb *strings.Builder, field func(name, value string), r dlq.Reco
 	sb.WriteString("headers\n")
 	for _, name := range sortedNames(r.Headers) {
 		for _, value := range r.Headers[name] {
-			fmt.Fprintf(sb, "  %s: %s\n", human.Printable(name), human.Printable(value))
+			fmt.Fprintf(sb, "  %s: %s\n", terminal.Printable(name), terminal.Printable(value))
 		}
 	}
-	fmt.Fprintf(sb, "data (%s)\n", human.Size(len(r.Data)))
+	fmt.Fprintf(sb, "data (%s)\n", terminal.Size(len(r.Data)))
 	block(sb, r.Data)
 }
 
 func block(sb *strings.Builder, data []byte) {
-	for _, line := range human.Data(data) {
+	for _, line := range terminal.Data(data) {
 		fmt.Fprintf(sb, "  %s\n", line)
 	}
 }
@@ -131,14 +131,14 @@ func moment(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.UTC().Format(time.RFC3339) + " (" + human.Age(now, t) + ")"
+	return t.UTC().Format(time.RFC3339) + " (" + terminal.Age(now, t) + ")"
 }
 
 func times(n int) string {
 	if n == 1 {
 		return "once"
 	}
-	return human.Number(n) + " times"
+	return terminal.Number(n) + " times"
 }
 
 func sortedNames(h map[string][]string) []string {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/dlq"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/terminal"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -83,16 +83,16 @@ func readOutboxStats(ctx context.Context, o *outbox.Outbox) (*outboxStats, error
 
 // String is "3 parked (2 exhausted, 1 permanent); 12 to publish, the oldest for 4s".
 func (s outboxStats) String() string {
-	text := human.Number(s.Parked) + " parked"
+	text := terminal.Number(s.Parked) + " parked"
 	var reasons []string
 	for _, reason := range slices.Sorted(maps.Keys(s.Reasons)) {
-		reasons = append(reasons, human.Number(s.Reasons[reason])+" "+human.Printable(reason))
+		reasons = append(reasons, terminal.Number(s.Reasons[reason])+" "+terminal.Printable(reason))
 	}
 	if len(reasons) > 0 {
 		text += " (" + strings.Join(reasons, ", ") + ")"
 	}
 	open := s.Pending + s.Processing
-	text += "; " + human.Number(open) + " to publish"
+	text += "; " + terminal.Number(open) + " to publish"
 	if open > 0 {
 		text += fmt.Sprintf(", the oldest for %v", time.Duration(s.Oldest*float64(time.Second)).Round(time.Second))
 	}
@@ -102,7 +102,7 @@ func (s outboxStats) String() string {
 func printStats(a *app, s dlq.Stats) error {
 	now := a.now()
 	for _, w := range s.Stranded {
-		if err := a.printf("no consumer %s exists, and %s: start it, and it takes them", human.Printable(string(w.Consumer)), waiting(w)); err != nil {
+		if err := a.printf("no consumer %s exists, and %s: start it, and it takes them", terminal.Printable(string(w.Consumer)), waiting(w)); err != nil {
 			return err
 		}
 	}
@@ -111,14 +111,14 @@ func printStats(a *app, s dlq.Stats) error {
 		return nil
 	}
 	if err := a.printf("%s dead letters, oldest %s, newest %s; %s in the last hour, %s in the last day\n",
-		human.Number(s.Total), human.Age(now, s.Oldest), human.Age(now, s.Newest),
-		human.Number(s.LastHour), human.Number(s.LastDay)); err != nil {
+		terminal.Number(s.Total), terminal.Age(now, s.Oldest), terminal.Age(now, s.Newest),
+		terminal.Number(s.LastHour), terminal.Number(s.LastDay)); err != nil {
 		return err
 	}
-	table := human.NewTable("CONSUMER", "REASON", ">COUNT")
+	table := terminal.NewTable("CONSUMER", "REASON", ">COUNT")
 	for _, consumer := range slices.Sorted(maps.Keys(s.Consumers)) {
 		for _, reason := range slices.Sorted(maps.Keys(s.Consumers[consumer])) {
-			table.Row(human.Cell(string(consumer), 32), human.Cell(reason, 12), human.Number(s.Consumers[consumer][reason]))
+			table.Row(terminal.Cell(string(consumer), 32), terminal.Cell(reason, 12), terminal.Number(s.Consumers[consumer][reason]))
 		}
 	}
 	if _, err := table.WriteTo(a.styled); err != nil {
@@ -127,25 +127,25 @@ func printStats(a *app, s dlq.Stats) error {
 	if err := a.printf(""); err != nil {
 		return err
 	}
-	table = human.NewTable("FINGERPRINT", ">COUNT", ">LAST HOUR", "NEWEST", "TYPE", "CLASS", "ERROR")
+	table = terminal.NewTable("FINGERPRINT", ">COUNT", ">LAST HOUR", "NEWEST", "TYPE", "CLASS", "ERROR")
 	for _, g := range s.Groups {
-		table.Row(human.Cell(g.Fingerprint, 12), human.Number(g.Count), human.Number(g.LastHour), human.Age(now, g.Newest),
-			human.Cell(g.Type, 32), human.Cell(g.Class, 32), human.Cell(g.Error, 60))
+		table.Row(terminal.Cell(g.Fingerprint, 12), terminal.Number(g.Count), terminal.Number(g.LastHour), terminal.Age(now, g.Newest),
+			terminal.Cell(g.Type, 32), terminal.Cell(g.Class, 32), terminal.Cell(g.Error, 60))
 	}
 	if _, err := table.WriteTo(a.styled); err != nil {
 		return err
 	}
 	if s.Ungrouped > 0 {
-		a.say("%s more of further kinds", human.Number(s.Ungrouped))
+		a.say("%s more of further kinds", terminal.Number(s.Ungrouped))
 	}
 	return nil
 }
 
 // waiting is "2 events wait for it, 1 until their retry is due; of 4 more nothing tells whether they were handled".
 func waiting(s dlq.Stranded) string {
-	text := fmt.Sprintf("%s events wait for it, %s until their retry is due", human.Number(s.Deferred+s.Arrived), human.Number(s.Deferred))
+	text := fmt.Sprintf("%s events wait for it, %s until their retry is due", terminal.Number(s.Deferred+s.Arrived), terminal.Number(s.Deferred))
 	if s.Unknown > 0 {
-		text += fmt.Sprintf("; of %s more nothing tells whether they were handled", human.Number(s.Unknown))
+		text += fmt.Sprintf("; of %s more nothing tells whether they were handled", terminal.Number(s.Unknown))
 	}
 	return text
 }
@@ -164,7 +164,7 @@ func (c *dlqExportCmd) Run(ctx context.Context, a *app) error {
 		return err
 	})
 	if err = a.rowsOnly(err, "exported"); err == nil || errors.Is(err, errSilent) {
-		a.say("%s exported", human.Number(n))
+		a.say("%s exported", terminal.Number(n))
 	}
 	return err
 }

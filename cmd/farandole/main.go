@@ -15,8 +15,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/farandole/farandole/internal/hop"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/hopbench"
+	"github.com/farandole/farandole/internal/terminal"
 )
 
 // Exit codes of every command.
@@ -67,7 +67,7 @@ func run(ctx context.Context, args []string, std streams) (code int) {
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups(groups),
-		kong.Vars{"reasons": reasons, "concurrency": strconv.Itoa(hop.DefaultConcurrency)},
+		kong.Vars{"reasons": reasons, "concurrency": strconv.Itoa(hopbench.DefaultConcurrency)},
 	)
 	if err != nil {
 		fmt.Fprintf(std.err, "farandole: %v\n", err)
@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string, std streams) (code int) {
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(std.err, "farandole: %s; try \"farandole --help\"\n", human.Printable(err.Error()))
+		fmt.Fprintf(std.err, "farandole: %s; try \"farandole --help\"\n", terminal.Printable(err.Error()))
 		return exitUsage
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
@@ -91,7 +91,7 @@ func report(w io.Writer, err error) int {
 	case errors.Is(err, errSilent):
 		return exitFailed
 	}
-	text := strings.Join(human.Data([]byte(err.Error())), "\n  ")
+	text := strings.Join(terminal.Data([]byte(err.Error())), "\n  ")
 	if isUsage(err) {
 		fmt.Fprintf(w, "farandole: %s\n", text)
 		return exitUsage

@@ -10,7 +10,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/terminal"
 )
 
 type publishCmd struct {
@@ -72,7 +72,7 @@ func (c *publishCmd) print(a *app, p published) error {
 	if p.Duplicate {
 		outcome = "duplicate of what is stored"
 	}
-	return a.printf("%s: %s %d, id %s, event key %s", outcome, human.Printable(p.Stream), p.Sequence, human.Printable(p.ID), p.EventKey)
+	return a.printf("%s: %s %d, id %s, event key %s", outcome, terminal.Printable(p.Stream), p.Sequence, terminal.Printable(p.ID), p.EventKey)
 }
 
 // draft makes the event of the command line.

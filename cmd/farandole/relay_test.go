@@ -14,7 +14,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/database"
-	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/internal/testkit/pgtest"
 )
 
 var relayReady = regexp.MustCompile(`ready: relay, (http://\S+), NATS \S+`)

@@ -9,7 +9,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/farandole/farandole/internal/demo"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/terminal"
 )
 
 // plainEvery is how often progress is a line where there is no terminal.
@@ -48,8 +48,8 @@ func (s *screen) snapshot() demo.Progress {
 
 func summary(p demo.Progress) string {
 	return fmt.Sprintf(" %s placed, %s confirmed, %s cancelled, %s dead, %s duplicates, %s crashes",
-		human.Number(p.Placed), human.Number(p.Confirmed), human.Number(p.Cancelled),
-		human.Number(p.DeadLetters), human.Number(p.Duplicates), human.Number(p.Crashes))
+		terminal.Number(p.Placed), terminal.Number(p.Confirmed), terminal.Number(p.Cancelled),
+		terminal.Number(p.DeadLetters), terminal.Number(p.Duplicates), terminal.Number(p.Crashes))
 }
 
 // progress takes a new state of the run.
@@ -70,7 +70,7 @@ func (s *screen) progress(p demo.Progress) {
 
 // notice shows a remarkable event above the bar.
 func (s *screen) notice(text string) {
-	line := fmt.Sprintf("%6.1fs  %s\n", s.app.now().Sub(s.begun).Seconds(), human.Printable(text))
+	line := fmt.Sprintf("%6.1fs  %s\n", s.app.now().Sub(s.begun).Seconds(), terminal.Printable(text))
 	if s.pool == nil {
 		fmt.Fprint(s.app.err, line)
 		return

@@ -14,9 +14,9 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/embedded"
 	"github.com/farandole/farandole/internal/host"
 	"github.com/farandole/farandole/internal/ledger"
+	"github.com/farandole/farandole/internal/natsserver"
 	"github.com/farandole/farandole/internal/provider"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/inventory"
@@ -32,7 +32,7 @@ type serving struct {
 	connection connection
 	log        zerolog.Logger
 
-	server  *embedded.Server // nil without --embedded
+	server  *natsserver.Server // nil without --embedded
 	buses   []*bus.Bus
 	parts   []host.Part
 	metrics prometheus.Gatherers
@@ -99,7 +99,7 @@ func (s *serving) start(ctx context.Context) error {
 
 // startServer starts the embedded server.
 func (s *serving) startServer() error {
-	server, err := embedded.Start(embedded.Config{
+	server, err := natsserver.Start(natsserver.Config{
 		StoreDir: s.cmd.Store, Port: s.cmd.NATSPort, SyncAlways: s.cmd.SyncAlways, Logger: s.log,
 	})
 	if err != nil {

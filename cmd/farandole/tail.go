@@ -11,7 +11,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/terminal"
 )
 
 type tailCmd struct {
@@ -108,7 +108,7 @@ func (c *tailCmd) print(a *app, m follow.Message, e event.Event, problem string)
 	switch {
 	case problem != "":
 		// Not an event, so not on stdout among events; silence would hide poison.
-		a.say("farandole: tail: message %d on %s: %s", m.Sequence, human.Printable(m.Subject), human.Printable(problem))
+		a.say("farandole: tail: message %d on %s: %s", m.Sequence, terminal.Printable(m.Subject), terminal.Printable(problem))
 		return nil
 	case c.JSON:
 		line, err := eventLine(e)
@@ -119,10 +119,10 @@ func (c *tailCmd) print(a *app, m follow.Message, e event.Event, problem string)
 		return err
 	}
 	t, id := e.Type(), e.ID()
-	err := a.printf("%s  %-28s  %-24s  %s", m.Time.Local().Format("15:04:05.000"), human.Printable(t),
-		human.Printable(string(event.PartitionKey(e))), human.Printable(id))
+	err := a.printf("%s  %-28s  %-24s  %s", m.Time.Local().Format("15:04:05.000"), terminal.Printable(t),
+		terminal.Printable(string(event.PartitionKey(e))), terminal.Printable(id))
 	if err == nil && c.ShowData {
-		err = a.printf("    %s", strings.Join(human.Data(e.Data()), "\n    "))
+		err = a.printf("    %s", strings.Join(terminal.Data(e.Data()), "\n    "))
 	}
 	return err
 }
@@ -131,10 +131,10 @@ func (c *tailCmd) print(a *app, m follow.Message, e event.Event, problem string)
 // are their very bytes, in member data as they are, or base64 where a line of
 // JSON cannot hold them: when they have line breaks, or what a terminal obeys.
 func eventLine(e event.Event) ([]byte, error) {
-	e.DataBase64 = e.DataBase64 || bytes.ContainsFunc(e.Data(), human.Obeyed)
+	e.DataBase64 = e.DataBase64 || bytes.ContainsFunc(e.Data(), terminal.Obeyed)
 	m, err := event.EncodeStructured(e)
 	if err != nil {
 		return nil, fmt.Errorf("tail: %w", err)
 	}
-	return append(human.EscapeJSON(m.Data), '\n'), nil
+	return append(terminal.EscapeJSON(m.Data), '\n'), nil
 }

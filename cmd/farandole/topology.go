@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/internal/human"
+	"github.com/farandole/farandole/internal/terminal"
 	"github.com/farandole/farandole/services/payment"
 	"github.com/farandole/farandole/topology"
 )
@@ -60,7 +60,7 @@ func (c *topologyFlags) print(a *app, plan topology.Plan) error {
 	if c.JSON {
 		err = a.printJSON(plan)
 	} else {
-		_, err = fmt.Fprintln(a.styled, strings.Join(human.Data([]byte(plan.String())), "\n"))
+		_, err = fmt.Fprintln(a.styled, strings.Join(terminal.Data([]byte(plan.String())), "\n"))
 	}
 	if err == nil && len(plan.Refused()) > 0 {
 		a.say("farandole: topology: refused as shown, nothing was changed: change or remove those streams by hand")

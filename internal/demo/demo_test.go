@@ -10,7 +10,7 @@ import (
 
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/internal/database"
-	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/internal/testkit/pgtest"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }

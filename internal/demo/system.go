@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/internal/embedded"
+	"github.com/farandole/farandole/internal/natsserver"
 	"github.com/farandole/farandole/internal/provider"
 	"github.com/farandole/farandole/services/inventory"
 	"github.com/farandole/farandole/services/order"
@@ -23,7 +23,7 @@ const connectTimeout = 10 * time.Second
 // database, the gateway, and the services, each with its own connections.
 type system struct {
 	cfg         Config
-	server      *embedded.Server
+	server      *natsserver.Server
 	bus         *bus.Bus           // the demo's own
 	store       *store             // the order service's database
 	gateway     *provider.Provider // of another company; it is not killed
@@ -42,7 +42,7 @@ func startSystem(ctx context.Context, cfg Config) (s *system, err error) {
 			err = errors.Join(err, s.stop())
 		}
 	}()
-	if s.server, err = embedded.Start(embedded.Config{Logger: cfg.Logger}); err != nil {
+	if s.server, err = natsserver.Start(natsserver.Config{Logger: cfg.Logger}); err != nil {
 		return s, fmt.Errorf("demo: %w", err)
 	}
 	if s.bus, err = s.connect(ctx, "demo"); err != nil {

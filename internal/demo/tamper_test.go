@@ -13,7 +13,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
-	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/services/audit"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
-	"github.com/farandole/farandole/internal/wiretap"
+	"github.com/farandole/farandole/internal/testkit/wiretap"
 	"github.com/farandole/farandole/topology"
 )
 

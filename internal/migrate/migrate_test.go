@@ -10,7 +10,7 @@ import (
 
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/internal/migrate"
-	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/outbox"
 )
 

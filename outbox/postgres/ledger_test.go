@@ -3,9 +3,9 @@ package postgres_test
 import (
 	"testing"
 
-	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/internal/testkit/outboxtest/ledgertest"
+	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/outbox"
-	"github.com/farandole/farandole/outbox/outboxtest/ledgertest"
 	"github.com/farandole/farandole/outbox/postgres"
 )
 

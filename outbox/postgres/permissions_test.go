@@ -13,7 +13,7 @@ import (
 
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dlq"
-	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
 )

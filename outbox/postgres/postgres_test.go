@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
 )

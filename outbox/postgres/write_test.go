@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	"github.com/farandole/farandole/bustest"
-	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/internal/testkit/outboxtest"
+	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/outbox"
-	"github.com/farandole/farandole/outbox/outboxtest"
 	"github.com/farandole/farandole/outbox/postgres"
 )
 

@@ -4,8 +4,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/farandole/farandole/internal/testkit/outboxtest/ledgertest"
 	"github.com/farandole/farandole/outbox"
-	"github.com/farandole/farandole/outbox/outboxtest/ledgertest"
 	"github.com/farandole/farandole/outbox/sqlite"
 )
 

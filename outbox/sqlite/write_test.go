@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/internal/testkit/outboxtest"
 	"github.com/farandole/farandole/outbox"
-	"github.com/farandole/farandole/outbox/outboxtest"
 	"github.com/farandole/farandole/outbox/sqlite"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/farandole/farandole/bustest"
-	"github.com/farandole/farandole/internal/pg"
-	"github.com/farandole/farandole/internal/pg/pgtest"
+	"github.com/farandole/farandole/internal/testkit/pg"
+	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres/cdc"
 )

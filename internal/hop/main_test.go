@@ -1,9 +1,0 @@
-package hop_test
-
-import (
-	"testing"
-
-	"github.com/farandole/farandole/bustest"
-)
-
-func TestMain(m *testing.M) { bustest.Main(m) }

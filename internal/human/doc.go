@@ -1,4 +1,0 @@
-// Package human writes values for people: text from messages made harmless,
-// ages, sizes, numbers and tables. Everything here is for terminals; programs
-// get JSON.
-package human

@@ -1,0 +1,84 @@
+package terminal
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Age says how long ago t was, seen from now: "3m ago". The zero time is "-"; a
+// time in the future, by another machine's clock, is "now".
+func Age(now, t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	d := now.Sub(t)
+	switch {
+	case d < time.Second:
+		return "now"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds ago", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm ago", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh ago", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd ago", int(d.Hours()/24))
+	}
+}
+
+// Number writes n with thousands separators: 10,000.
+func Number[T ~int | ~int64 | ~uint64](n T) string {
+	digits := strconv.FormatInt(int64(n), 10)
+	sign := ""
+	if strings.HasPrefix(digits, "-") {
+		sign, digits = "-", digits[1:]
+	}
+	var sb strings.Builder
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			sb.WriteByte(',')
+		}
+		sb.WriteRune(d)
+	}
+	return sign + sb.String()
+}
+
+// Size writes a number of bytes: 812 B, 1.2 KiB, 3.4 MiB.
+func Size(bytes int) string {
+	switch n := float64(bytes); {
+	case bytes < 1<<10:
+		return fmt.Sprintf("%d B", bytes)
+	case bytes < 1<<20:
+		return fmt.Sprintf("%.1f KiB", n/(1<<10))
+	default:
+		return fmt.Sprintf("%.1f MiB", n/(1<<20))
+	}
+}
+
+// previewBytes is how much of binary data is shown.
+const previewBytes = 256
+
+// Data shows a message's data as lines: text exactly as it is, but for what
+// [Printable] escapes; anything that is not UTF-8 as the beginning of a hex dump.
+func Data(data []byte) []string {
+	if len(data) == 0 {
+		return []string{"(empty)"}
+	}
+	if utf8.Valid(data) {
+		lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+		for i, line := range lines {
+			lines[i] = Printable(line)
+		}
+		return lines
+	}
+	shown := data[:min(len(data), previewBytes)]
+	lines := strings.Split(strings.TrimSuffix(hex.Dump(shown), "\n"), "\n")
+	if len(shown) < len(data) {
+		lines = append(lines, fmt.Sprintf("… %s more", Size(len(data)-len(shown))))
+	}
+	return lines
+}

@@ -1,0 +1,116 @@
+package outboxtest
+
+import (
+	"bytes"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/outbox"
+)
+
+// exactData has a database keep what JSON types and texts refuse.
+func exactData(w *writer) {
+	binary := make([]byte, 256)
+	for i := range binary {
+		binary[i] = byte(i)
+	}
+	events := map[string]event.Event{}
+	for id, data := range map[string][]byte{
+		"escaped NUL":    []byte(`{"t":"a\u0000b"}`),
+		"lone surrogate": []byte(`{"t":"\ud800"}`),
+		"binary":         binary,
+		"NUL":            {0},
+		"not UTF-8":      {0xff, 0xfe, 0xfd},
+		"backslashes":    []byte(`\x00 \\ '' "`),
+		"none":           nil,
+		"large":          bytes.Repeat([]byte("0123456789abcdef"), 20_000),
+	} {
+		d := event.Draft{Type: "order.placed.v1", Key: event.Key("ü/" + id), ID: id, ContentType: "application/octet-stream", Data: data}
+		if bytes.HasPrefix(data, []byte("{")) {
+			d.ContentType = event.ContentTypeJSON
+		}
+		e, err := w.outbox.Seal(d)
+		w.ok(err)
+		e.SetExtension("note", "ä % \" € \U0001f600")
+		w.commit(func(tx *sql.Tx) {
+			w.exec(tx, "INSERT INTO business (id) VALUES ($1)", id)
+			w.ok(w.outbox.Add(w.Context(), tx, e))
+		})
+		events[id] = e
+	}
+	b := w.stream()
+	w.relay(w.outbox, b)
+	w.published(len(events))
+	w.want(map[string]int{"business": len(events)})
+	for id, e := range events {
+		want, err := w.names.Message(e)
+		w.ok(err)
+		w.same(id, w.stored(b, want.Subject), want)
+	}
+}
+
+// stored is the one message on a subject.
+func (w *writer) stored(b *bus.Bus, subject string) *jetstream.RawStreamMsg {
+	w.Helper()
+	stream, err := b.JetStream().Stream(w.Context(), w.names.EventsStream())
+	w.ok(err)
+	m, err := stream.GetLastMsgForSubject(w.Context(), subject)
+	w.ok(err)
+	return m
+}
+
+// same compares a stored message with what publishing the event directly sends.
+func (w *writer) same(what string, got *jetstream.RawStreamMsg, want *nats.Msg) {
+	w.Helper()
+	if !bytes.Equal(got.Data, want.Data) {
+		w.Errorf("%s: data %.200q, want %.200q", what, got.Data, want.Data)
+	}
+	for _, name := range []string{"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp"} {
+		got.Header.Del(name) // of the answer, not of the message
+	}
+	if fmt.Sprint(got.Header) != fmt.Sprint(want.Header) {
+		w.Errorf("%s: headers\n%v, want\n%v", what, got.Header, want.Header)
+	}
+}
+
+// byHand runs what the documentation tells those who write in other languages.
+func byHand(w *writer) {
+	e, err := w.names.Seal(event.Draft{
+		Type: "order.placed.v1", Key: "ord-1", ID: "7d0c", ContentType: event.ContentTypeJSON, Data: []byte(`{"order_id":"ord-1"}`),
+	}, "/shop")
+	w.ok(err)
+	e.SetTime(time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
+	want, err := w.names.Message(e)
+	w.ok(err)
+	b := w.stream()
+	w.relay(w.outbox, b)
+	w.exec(w.db, w.documented())
+	w.published(1)
+	w.same("by hand", w.stored(b, want.Subject), want)
+}
+
+// documented is the INSERT that docs/outbox.md shows for this database, but for
+// the prefix of the test's names.
+func (w *writer) documented() string {
+	w.Helper()
+	_, file, _, _ := runtime.Caller(0)
+	doc, err := os.ReadFile(filepath.Join(filepath.Dir(file), "..", "..", "..", "docs", "outbox.md"))
+	w.ok(err)
+	marker := map[outbox.Dialect]string{outbox.SQLite: "SQLite", outbox.Postgres: "Postgres"}[w.Dialect]
+	_, text, found := strings.Cut(string(doc), "<!-- insert: "+marker+" -->\n```sql\n")
+	statement, _, ended := strings.Cut(text, "```")
+	if !found || !ended {
+		w.Fatalf("docs/outbox.md shows no INSERT for %s", marker)
+	}
+	return strings.ReplaceAll(statement, "'events.", "'"+w.names.Root("events."))
+}
