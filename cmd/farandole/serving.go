@@ -17,7 +17,6 @@ import (
 	"github.com/farandole/farandole/internal/host"
 	"github.com/farandole/farandole/internal/ledger"
 	"github.com/farandole/farandole/internal/natsserver"
-	"github.com/farandole/farandole/internal/provider"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/inventory"
 	"github.com/farandole/farandole/services/order"
@@ -114,7 +113,7 @@ func (s *serving) startServer() error {
 // payment, which outlives the process's other HTTP, and is shown at /gateway/,
 // to operators with its books and faults.
 func (s *serving) startGateway() error {
-	p, err := provider.Start(gateway.Config{Path: s.cmd.GatewayBooks, Logger: s.log})
+	p, err := gateway.Start(gateway.Config{Path: s.cmd.GatewayBooks, Logger: s.log})
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}

@@ -83,7 +83,7 @@ func (c *tailCmd) options(ctx context.Context, a *app, b *bus.Bus) (follow.Optio
 // folded reports whether the stream may have put partitions in the place of
 // keys. If it cannot be told, all events are read.
 func (c *tailCmd) folded(ctx context.Context, b *bus.Bus) bool {
-	stream, err := b.JetStream().Stream(ctx, b.Names().EventsStream())
+	stream, err := b.Stream(ctx, b.Names().EventsStream())
 	return err != nil || stream.CachedInfo().Config.SubjectTransform != nil
 }
 

@@ -29,7 +29,7 @@ func (r *run) tellProgress(ctx context.Context) {
 	_, p.Confirmed, p.Cancelled = r.watcher.counts()
 	p.Duplicates, _ = r.duplicator.counts()
 	// An error is not reported: the next call comes soon.
-	if stream, err := r.bus.JetStream().Stream(ctx, r.bus.Names().DLQStream()); err == nil {
+	if stream, err := r.bus.Stream(ctx, r.bus.Names().DLQStream()); err == nil {
 		p.DeadLetters = int(stream.CachedInfo().State.Msgs) //nolint:gosec // a small number
 	}
 	r.cfg.Progress(p)

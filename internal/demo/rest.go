@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/outbox"
@@ -73,21 +71,23 @@ func takeSnapshot(ctx context.Context, b *bus.Bus, o *outbox.Outbox) (s snapshot
 		return snapshot{}, fmt.Errorf("demo: look at the outbox: %w", err)
 	}
 	s.open = int(rows.Pending + rows.Processing)
-	stream, err := b.JetStream().Stream(ctx, b.Names().EventsStream())
+	name := b.Names().EventsStream()
+	stream, err := b.Stream(ctx, name)
 	if err != nil {
 		return snapshot{}, fmt.Errorf("demo: look at the stream: %w", err)
 	}
-	list := stream.ListConsumers(ctx)
-	for info := range list.Info() {
-		if isDurable(info) {
-			s.open += int(info.NumPending) + info.NumAckPending //nolint:gosec // small numbers
+	err = b.Ask(ctx, "CONSUMER.LIST."+name, func(ctx context.Context) error {
+		list := stream.ListConsumers(ctx)
+		for info := range list.Info() {
+			if info.Config.Durable != "" {
+				s.open += int(info.NumPending) + info.NumAckPending //nolint:gosec // small numbers
+			}
 		}
-	}
-	if err := list.Err(); err != nil {
+		return list.Err()
+	})
+	if err != nil {
 		return snapshot{}, fmt.Errorf("demo: look at consumers: %w", err)
 	}
 	s.last = stream.CachedInfo().State.LastSeq
 	return s, nil
 }
-
-func isDurable(info *jetstream.ConsumerInfo) bool { return info.Config.Durable != "" }

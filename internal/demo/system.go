@@ -8,7 +8,6 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/internal/natsserver"
-	"github.com/farandole/farandole/internal/provider"
 	"github.com/farandole/farandole/services/inventory"
 	"github.com/farandole/farandole/services/order"
 	"github.com/farandole/farandole/services/payment"
@@ -24,9 +23,9 @@ const connectTimeout = 10 * time.Second
 type system struct {
 	cfg         Config
 	server      *natsserver.Server
-	bus         *bus.Bus           // the demo's own
-	store       *store             // the order service's database
-	gateway     *provider.Provider // of another company; it is not killed
+	bus         *bus.Bus        // the demo's own
+	store       *store          // the order service's database
+	gateway     *gateway.Server // of another company; it is not killed
 	payment     *paymentService
 	supervisors []*supervisor
 	shop        string // URL of the order service
@@ -52,7 +51,7 @@ func startSystem(ctx context.Context, cfg Config) (s *system, err error) {
 	if _, err = topology.Provision(ctx, s.bus, wanted); err != nil {
 		return s, fmt.Errorf("demo: %w", err)
 	}
-	if s.gateway, err = provider.Start(gateway.Config{Logger: cfg.Logger}); err != nil {
+	if s.gateway, err = gateway.Start(gateway.Config{Logger: cfg.Logger}); err != nil {
 		return s, fmt.Errorf("demo: %w", err)
 	}
 	if s.store, err = newStore(ctx, cfg.DatabaseURL); err != nil {

@@ -139,7 +139,7 @@ func (s *Stage) Verify(ctx context.Context, n int) error {
 // Outgoing counts the stored outgoing events by subject.
 func (s *Stage) Outgoing(ctx context.Context) (map[string]uint64, error) {
 	names := s.Bus.Names()
-	stream, err := s.Bus.JetStream().Stream(ctx, names.EventsStream())
+	stream, err := s.Bus.Stream(ctx, names.EventsStream())
 	if err != nil {
 		return nil, fmt.Errorf("hop: verify: %w", err)
 	}

@@ -1,0 +1,169 @@
+package docs
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/farandole/farandole/"
+
+// heavy are the modules that the table of imports has a word for: a program
+// should carry them only if it needs them.
+var heavy = map[string]string{
+	"github.com/nats-io/nats.go":        "nats",
+	"github.com/nats-io/nats-server/v2": "nats-server",
+	"github.com/jackc/pgx/v5":           "pgx",
+	"github.com/jackc/pglogrepl":        "pglogrepl",
+	"modernc.org/sqlite":                "sqlite",
+}
+
+func TestImports(t *testing.T) {
+	t.Parallel()
+	all := graph(t)
+	t.Run("are those of the table", func(t *testing.T) { t.Parallel(); compare(t, all, importTable(t)) })
+	t.Run("carry what was asked for", func(t *testing.T) { t.Parallel(); carry(t, all) })
+}
+
+// compare wants each package to import what its line says, no more and no less.
+func compare(t *testing.T, all, table map[string][]string) {
+	t.Helper()
+	for pkg, imports := range all {
+		name, ours := strings.CutPrefix(pkg, module)
+		if !ours {
+			continue
+		}
+		set := map[string]bool{}
+		for _, path := range imports {
+			if w := word(path); w != "" {
+				set[w] = true
+			}
+		}
+		got := slices.Sorted(maps.Keys(set))
+		if want, found := table[name]; !found || !slices.Equal(got, want) {
+			t.Errorf("the imports of %s are not those of its line in DESIGN.md; its line should be\n%s %s", name, name, strings.Join(got, " "))
+		}
+		delete(table, name)
+	}
+	for name := range table {
+		t.Errorf("DESIGN.md has a line for %s, which is no package", name)
+	}
+}
+
+// carry looks at what a program carries because of an import, through however
+// many packages: nothing that is for tests, and, because of the library, no
+// server, driver or demo that it did not ask for. The table cannot allow it.
+func carry(t *testing.T, all map[string][]string) {
+	t.Helper()
+	tests := regexp.MustCompile(`^internal/testkit/`)
+	apart := regexp.MustCompile(`^(bustest|cmd|e2e|examples|internal|services)(/|$)`)
+	unasked := regexp.MustCompile(`^(nats-server|pgx|pglogrepl|sqlite|cmd/.*|services/.*|internal/(demo|natsserver))$`)
+	asked := map[string][]string{
+		"outbox/postgres": {"pgx"}, "outbox/postgres/internal/target": {"pgx"}, "outbox/postgres/cdc": {"pgx", "pglogrepl"}, "outbox/sqlite": {"sqlite"},
+	}
+	for pkg := range all {
+		name, ours := strings.CutPrefix(pkg, module)
+		if !ours || tests.MatchString(name) {
+			continue
+		}
+		way := wayTo(all, pkg, map[string]bool{}, func(path string) bool {
+			w := word(path)
+			return tests.MatchString(w) || !apart.MatchString(name) && unasked.MatchString(w) && !slices.Contains(asked[name], w)
+		})
+		if way != nil {
+			t.Errorf("%s carries what it must not: %s", name, strings.Join(way, " -> "))
+		}
+	}
+}
+
+// wayTo finds imports that lead from a package to one that is meant.
+func wayTo(all map[string][]string, from string, seen map[string]bool, meant func(string) bool) []string {
+	seen[from] = true
+	for _, next := range all[from] {
+		if meant(next) {
+			return []string{from, next}
+		}
+		if seen[next] {
+			continue
+		}
+		if way := wayTo(all, next, seen, meant); way != nil {
+			return append([]string{from}, way...)
+		}
+	}
+	return nil
+}
+
+// word is what the table calls a package: the directory of one of this module, a
+// word of [heavy], "" for any other.
+func word(path string) string {
+	if name, ours := strings.CutPrefix(path, module); ours {
+		return name
+	}
+	for prefix, name := range heavy {
+		if path == prefix || strings.HasPrefix(path, prefix+"/") {
+			return name
+		}
+	}
+	return ""
+}
+
+// importTable reads the table of DESIGN.md: a package and its imports a line, and
+// more of them in indented lines.
+func importTable(t *testing.T) map[string][]string {
+	t.Helper()
+	m := regexp.MustCompile("(?s)<!-- imports -->\n```text\n(.*?)```").FindStringSubmatch(read(t, "DESIGN.md"))
+	if m == nil {
+		t.Fatal("DESIGN.md has no table of imports")
+	}
+	table, name := map[string][]string{}, ""
+	for line := bufio.NewScanner(strings.NewReader(m[1])); line.Scan(); {
+		fields := strings.Fields(line.Text())
+		if len(fields) == 0 {
+			continue
+		}
+		if !strings.HasPrefix(line.Text(), " ") {
+			name, fields = fields[0], fields[1:]
+		}
+		table[name] = append(table[name], fields...)
+	}
+	for _, imports := range table {
+		slices.Sort(imports)
+	}
+	return table
+}
+
+// graph has the imports of all packages of this module and of those that they
+// need, tests apart.
+func graph(t *testing.T) map[string][]string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Imports,Standard", "./...")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	all := map[string][]string{}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var pkg struct {
+			ImportPath string
+			Imports    []string
+			Standard   bool
+		}
+		if err := d.Decode(&pkg); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if !pkg.Standard {
+			all[pkg.ImportPath] = pkg.Imports
+		}
+	}
+}
