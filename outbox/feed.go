@@ -5,22 +5,22 @@ import (
 	"errors"
 )
 
-// ErrFeedTaken is returned while another relay reads the feed: Postgres lets
-// one read a slot. Whoever gets it stands by.
+// ErrFeedTaken is returned while another relay reads the feed. The relay that gets it
+// stands by.
 var ErrFeedTaken = errors.New("outbox: another relay reads the feed")
 
-// Feed tells a relay which rows were committed, from the database's own log
-// (package postgres/cdc). It remembers how far they were dealt with.
+// Feed tells a relay which rows were committed, from the database's own log. It
+// remembers how far the relay has dealt with them. Package postgres/cdc has one.
 type Feed interface {
-	// Tail reads until ctx ends, which is no error, or until it cannot go on;
-	// the relay calls it again. Errors match [ErrFeedTaken] while another relay reads.
+	// Tail reads until ctx ends, which is no error, or until it cannot go on; then the
+	// relay calls it again. While another relay reads the error matches [ErrFeedTaken].
 	//
-	// It calls attached once, when every row that commits from now on will come.
-	// After that has returned it calls publish, again and again, with the ids of
-	// rows in the order of their commits, some perhaps not for the first time.
-	// Rows are dealt with, and do not come again, when publish has returned nil;
-	// an error of either ends Tail.
+	// It calls attached once, as soon as it will tell of every row that commits from
+	// then on. After attached has returned it calls publish, again and again, with ids
+	// of rows in the order of their commits, some perhaps not for the first time. When
+	// publish has returned nil those rows are dealt with, and do not come again. An
+	// error of either ends Tail.
 	Tail(ctx context.Context, attached func(context.Context) error, publish func(ctx context.Context, ids []int64) error) error
-	// Health returns nil, or why rows do not come this way, or come late.
+	// Health returns nil, or why the feed does not tell of rows, or late.
 	Health() error
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/farandole/farandole/bus"
 )
 
-// batches is how many full batches are in flight at most.
-const batches = 4
+// maxBatches is how many full batches are in flight at most.
+const maxBatches = 4
 
 // Relay publishes the committed rows of an outbox and marks them. Any number of
 // relays, in any processes, share an outbox.
 //
-// It claims a batch of rows for a lease, publishes them with their message ids,
-// the rows of one key one after another, and marks what a stream has
-// acknowledged. A row that is refused is tried again, and parked as DEAD_LETTER
-// after [RelayConfig.MaxAttempts]; what follows it in its key waits until then.
-// Outages are what is known to be one: while the server is not there, does not
-// answer anybody, has no event stream, or denies it to this user, rows stay PENDING.
-// All else is the row's fault.
+// A relay claims a batch of rows for a lease, publishes them with their message ids,
+// the rows of one key one after another, and marks what a stream has acknowledged.
+//
+// During an outage rows stay PENDING: while the server is not there, does not answer
+// anybody, has no event stream, or denies it to this user. Every other failure is the
+// row's fault. Such a row is tried again, and parked as DEAD_LETTER after
+// [RelayConfig.MaxAttempts] failures; the later rows of its key wait until then.
 type Relay struct {
 	outbox *Outbox
 	bus    *bus.Bus
@@ -39,11 +39,11 @@ type Relay struct {
 	metrics *relayMetrics
 
 	inFlight atomic.Int64  // rows claimed and not settled
-	freed    chan struct{} // signalled when rows are settled
+	soon     chan struct{} // signalled when the next claim should not wait for its time
 	pace     pace
-	barren   atomic.Int64 // batches in a row of which nothing could be published, for no fault of theirs
+	outages  atomic.Int64 // how many of the latest batches, one after another, met nothing but an outage
 
-	tail *tail // nil without a feed
+	feed *feedRelay // nil without a feed
 }
 
 // NewRelay does no I/O. The bus and the outbox's database remain the caller's.
@@ -67,10 +67,10 @@ func NewRelay(o *Outbox, b *bus.Bus, cfg RelayConfig) (*Relay, error) {
 		log:    cfg.Logger,
 		sender: sender{b, cfg.Types, &judge{bus: b}},
 		host:   host,
-		freed:  make(chan struct{}, 1),
+		soon:   make(chan struct{}, 1),
 	}
 	if cfg.Feed != nil {
-		r.tail = newTail(r)
+		r.feed = newFeedRelay(r)
 	}
 	if r.metrics, err = newRelayMetrics(r, cfg.Metrics); err != nil {
 		return nil, err
@@ -78,10 +78,9 @@ func NewRelay(o *Outbox, b *bus.Bus, cfg RelayConfig) (*Relay, error) {
 	return r, nil
 }
 
-// Run publishes until ctx ends. Then it waits for the acknowledgements of what
-// is sent, marks it, gives back the rest, and returns nil. Outages of the
-// database and of NATS are not errors: [Relay.Health] tells of them, and Run
-// resumes by itself.
+// Run publishes until ctx ends. Then it waits for the acknowledgements of what was
+// sent, marks those rows, gives back the others, and returns nil. An outage of the
+// database or of NATS is no error: [Relay.Health] tells of it, and Run resumes by itself.
 func (r *Relay) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	if r.cfg.Watch != nil {
@@ -90,16 +89,16 @@ func (r *Relay) Run(ctx context.Context) error {
 	if r.cfg.Metrics != nil {
 		work.Go(func() { r.sample(ctx) })
 	}
-	if r.tail != nil {
-		work.Go(func() { r.tail.run(ctx) })
+	if r.feed != nil {
+		work.Go(func() { r.feed.run(ctx) })
 	}
 	work.Go(func() { r.clean(ctx) })
-	r.relay(ctx)
+	r.claimAndDeliver(ctx)
 	work.Wait()
 	return nil
 }
 
-// watch has the database tell of commits.
+// watch lets the database wake the relay after commits.
 func (r *Relay) watch(ctx context.Context) {
 	for {
 		err := r.cfg.Watch(ctx, r.outbox.Wake)
@@ -113,8 +112,8 @@ func (r *Relay) watch(ctx context.Context) {
 	}
 }
 
-// relay claims batches and has them delivered.
-func (r *Relay) relay(ctx context.Context) {
+// claimAndDeliver claims batch after batch and delivers each beside the next claims.
+func (r *Relay) claimAndDeliver(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	for idle := minPoll; ctx.Err() == nil; {
@@ -122,7 +121,7 @@ func (r *Relay) relay(ctx context.Context) {
 		if b, more := r.next(ctx); len(b.rows) > 0 {
 			work.Go(func() { r.deliver(ctx, b) })
 			idle = minPoll
-			if more || !pause(ctx, breath-time.Since(begin)) {
+			if more || !pause(ctx, minClaimPause-time.Since(begin)) {
 				continue
 			}
 		}
@@ -130,7 +129,7 @@ func (r *Relay) relay(ctx context.Context) {
 		case <-ctx.Done():
 		case <-r.woken():
 			idle = minPoll
-		case <-r.freed:
+		case <-r.soon:
 			idle = minPoll
 		case <-time.After(idle):
 			idle = min(2*idle, r.cfg.Poll)
@@ -138,44 +137,45 @@ func (r *Relay) relay(ctx context.Context) {
 	}
 }
 
-// breath is between the beginnings of two claims that find little: a claim and
-// a mark cost two commits, however many rows they are for.
-const breath = 10 * time.Millisecond
+// minClaimPause is the least time from the beginning of a claim that found less than
+// it could take to the beginning of the next one. A claim and a mark cost two commits,
+// however many rows they are for.
+const minClaimPause = 10 * time.Millisecond
 
-// woken is told of commits that are a reason to claim.
+// woken is signalled after commits that are a reason to claim.
 func (r *Relay) woken() <-chan struct{} {
-	if r.tail != nil && r.tail.quiet() {
+	if r.feed != nil && r.feed.tellsOfCommits() {
 		return nil
 	}
 	return r.outbox.wake
 }
 
-// look has the relay claim without waiting for its time.
-func (r *Relay) look() {
+// claimSoon lets the next claim begin without waiting for its time.
+func (r *Relay) claimSoon() {
 	select {
-	case r.freed <- struct{}{}:
+	case r.soon <- struct{}{}:
 	default:
 	}
 }
 
-// full says that enough is in flight.
-func (r *Relay) full() bool { return r.inFlight.Load() > int64((batches-1)*r.cfg.Batch) }
+// full reports whether enough rows are in flight.
+func (r *Relay) full() bool { return r.inFlight.Load() > int64((maxBatches-1)*r.cfg.Batch) }
 
-// next claims a batch, an empty one if there is nothing to claim, nobody to
-// publish to, or enough in flight. more says that there may be another one at once.
+// next claims a batch. It is empty if there is nothing to claim, nobody to publish
+// to, or enough in flight. more says that another claim may find rows at once.
 func (r *Relay) next(ctx context.Context) (b batch, more bool) {
 	if r.bus.Health() != nil || r.full() {
 		return batch{}, false
 	}
-	// Without a stream each claim is wasted, and there may be very many rows.
-	if n := r.barren.Load(); n > 0 && !pause(ctx, min(time.Duration(n)*time.Second/10, time.Second)) {
+	// While there is no stream each claim is wasted, and there may be very many rows.
+	if n := r.outages.Load(); n > 0 && !pause(ctx, min(time.Duration(n)*time.Second/10, time.Second)) {
 		return batch{}, false
 	}
 	begin := time.Now()
 	r.health.claim(begin)
 	var err error
-	if r.tail != nil {
-		b, more, err = r.tail.claim(ctx)
+	if r.feed != nil {
+		b, more, err = r.feed.claim(ctx)
 	} else {
 		b, more, err = r.claim(ctx, 0)
 	}
@@ -202,9 +202,9 @@ func (r *Relay) deliver(ctx context.Context, b batch) {
 	r.metrics.duration.Observe(took.Seconds())
 }
 
-// start has the rows of a batch sent, and returns where their results come.
+// start sends the rows of a batch and returns the channel on which their results come.
 func (r *Relay) start(ctx context.Context, b batch, work *sync.WaitGroup) <-chan result {
-	results := make(chan result, len(b.rows)) // nobody ever blocks on it
+	results := make(chan result, len(b.rows)) // with room for all: sending a result never blocks
 	work.Go(func() {
 		sending, stop := context.WithDeadline(ctx, b.claimed.Add(r.cfg.Lease/2))
 		defer stop()
@@ -217,34 +217,34 @@ func (r *Relay) start(ctx context.Context, b batch, work *sync.WaitGroup) <-chan
 
 // await settles rows of a batch as their results come.
 func (r *Relay) await(ctx context.Context, b batch, results <-chan result, left int) {
-	var published, failed bool
+	var answered, failed bool
 	for left > 0 {
 		ready := gather(results, left)
 		left -= len(ready)
 		for _, res := range ready {
-			published = published || res.err == nil || classOf(res.err) != ""
+			answered = answered || res.err == nil || classOf(res.err) != ""
 			failed = failed || res.err != nil
 		}
 		r.settle(ctx, b, ready)
 		r.inFlight.Add(-int64(len(ready)))
-		r.look()
+		r.claimSoon()
 	}
 	switch {
-	case published:
-		r.barren.Store(0)
+	case answered:
+		r.outages.Store(0)
 	case failed:
-		r.barren.Add(1)
+		r.outages.Add(1)
 	}
 }
 
-// togetherness is how long rows that have their result wait for others of their
-// batch, so that one statement marks them all.
-const togetherness = 50 * time.Millisecond
+// gatherFor is how long rows that have their result wait for others of their batch,
+// so that one statement marks them all.
+const gatherFor = 50 * time.Millisecond
 
-// gather waits for a result and takes what else comes soon, at most n.
+// gather waits for a result and takes the others that come soon, n in all at most.
 func gather(results <-chan result, n int) []result {
 	ready := append(make([]result, 0, n), <-results)
-	enough := time.NewTimer(togetherness)
+	enough := time.NewTimer(gatherFor)
 	defer enough.Stop()
 	for len(ready) < n {
 		select {
@@ -257,7 +257,7 @@ func gather(results <-chan result, n int) []result {
 	return ready
 }
 
-// pause waits; false when ctx has ended.
+// pause waits for d. It returns false when ctx has ended before.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

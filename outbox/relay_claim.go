@@ -9,31 +9,31 @@ import (
 	"time"
 )
 
-// maxBytes is how much data one batch has in memory.
+// maxBytes bounds the data of one batch in memory, but for the last row.
 const maxBytes = 4 << 20
 
-// batch is what one claim took.
+// batch are rows that one claim has leased, or that the feed has told.
 type batch struct {
-	owner   string    // a random name of this claim
+	owner   string    // a random name of the claim; "" for rows of the feed, which nobody leases
 	claimed time.Time // not later than the beginning of the lease
 	rows    []row     // by id
 }
 
-// claim leases rows and reads them; rows without a time only if they are so old.
-// full says that there may be more.
+// claim leases rows and reads them. Rows that have no due_at it takes only when they
+// are older than age. full says that there may be more.
 func (r *Relay) claim(ctx context.Context, age time.Duration) (b batch, full bool, err error) {
-	leasing, cancel := lingering(ctx, r.cfg.Lease) // later they are not worth having
+	leasing, cancel := lingering(ctx, r.cfg.Lease) // after that the lease is over
 	defer cancel()
 	b = batch{owner: rand.Text(), claimed: time.Now()}
 	most := r.pace.size(r.cfg.Batch)
 	if r.outbox.cfg.Dialect == SQLite {
-		b.rows, full, err = r.claimListed(leasing, b.owner, most)
+		b.rows, full, err = r.claimSQLite(leasing, b.owner, most)
 	} else {
-		say, args := r.outbox.sql.relay.claim, []any{most, b.owner, r.cfg.Lease.Milliseconds()}
+		statement, args := r.outbox.sql.relay.claim, []any{most, b.owner, r.cfg.Lease.Milliseconds()}
 		if age > 0 {
-			say, args = r.tail.sql.claim, append(args, age.Milliseconds())
+			statement, args = r.feed.sql.claim, append(args, age.Milliseconds())
 		}
-		b.rows, err = r.read(leasing, say, args...)
+		b.rows, err = r.read(leasing, statement, args...)
 		full = len(b.rows) == most || sizeOf(b.rows) >= maxBytes
 	}
 	if err != nil {
@@ -42,8 +42,8 @@ func (r *Relay) claim(ctx context.Context, age time.Duration) (b batch, full boo
 	return b, full, nil
 }
 
-// lingering is a context with a timeout that lives on for a moment when ctx ends:
-// what has been leased is to be known, so that it can be given back.
+// lingering returns a context with a timeout that lives on for a moment after ctx has
+// ended: the relay has to know which rows it has leased, to give them back.
 func lingering(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	const moment = 3 * time.Second
 	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
@@ -60,10 +60,10 @@ func lingering(ctx context.Context, timeout time.Duration) (context.Context, con
 	}
 }
 
-// claimListed is SQLite's way: to look first costs no lock, and what is large is
-// written as few times as can be.
-func (r *Relay) claimListed(ctx context.Context, owner string, most int) (rows []row, full bool, err error) {
-	say := r.outbox.sql.relay
+// claimSQLite finds rows, leases them and reads them, in three statements. To find
+// them first takes no lock, and leases no more rows than fit into memory.
+func (r *Relay) claimSQLite(ctx context.Context, owner string, most int) (rows []row, full bool, err error) {
+	statements := r.outbox.sql.relay
 	ids, full, err := r.list(ctx, most)
 	if err != nil || len(ids) == 0 {
 		return nil, false, err
@@ -72,15 +72,15 @@ func (r *Relay) claimListed(ctx context.Context, owner string, most int) (rows [
 	if err != nil {
 		return nil, false, err
 	}
-	if _, err = r.outbox.db.ExecContext(ctx, say.claim, string(list), owner, r.cfg.Lease.Milliseconds()); err != nil {
+	if _, err = r.outbox.db.ExecContext(ctx, statements.claim, string(list), owner, r.cfg.Lease.Milliseconds()); err != nil {
 		return nil, false, err
 	}
-	rows, err = r.read(ctx, say.fetch, string(list), owner)
+	rows, err = r.read(ctx, statements.fetch, string(list), owner)
 	return rows, full, err
 }
 
-// list returns ids of rows that can be claimed, as far as there is memory for
-// the rows but at least one. full says that there may be more.
+// list returns the ids of up to most rows that can be claimed, and of no more than
+// maxBytes of data. full says that there may be more.
 func (r *Relay) list(ctx context.Context, most int) (ids []int64, full bool, err error) {
 	found, err := r.outbox.db.QueryContext(ctx, r.outbox.sql.relay.peek, most, time.Now().UnixMilli()) // SQLite has no other clock
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *Relay) list(ctx context.Context, most int) (ids []int64, full bool, err
 	return ids, len(ids) == most, found.Err()
 }
 
-// read returns the rows that a statement finds.
+// read returns the rows that a statement selects.
 func (r *Relay) read(ctx context.Context, statement string, args ...any) (rows []row, err error) {
 	found, err := r.outbox.db.QueryContext(ctx, statement, args...)
 	if err != nil {

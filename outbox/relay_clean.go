@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// cleanBatch is how many rows or marks are deleted at once: others wait as long.
+// cleanBatch is how many rows or marks one statement deletes. Others wait for it.
 const cleanBatch = 500
 
-// clean removes what is published for longer than the retention, and marks
-// whose time is over, from time to time.
+// clean deletes, from time to time, the rows that were published longer ago than the
+// retention, and the inbox's marks that have expired.
 func (r *Relay) clean(ctx context.Context) {
 	every := min(max(r.cfg.Retention/10, time.Second), 10*time.Second)
-	for pause(ctx, every/2+rand.N(every)) { //nolint:gosec // jitter: relays take turns
+	for pause(ctx, every/2+rand.N(every)) { //nolint:gosec // jitter, so that relays take turns
 		err := r.cleanOnce(ctx)
 		switch {
 		case err == nil:
@@ -41,14 +41,14 @@ func (r *Relay) cleanOnce(ctx context.Context) error {
 	}
 }
 
-// cleanRows goes through the rows from the lowest id, as they were published,
-// more or less, until it meets such as are to be kept. There is no index by
-// time: it would cost as much as all else that the relay writes.
+// cleanRows goes through the rows from the lowest id on until it deletes nothing and
+// meets rows that are to be kept: rows were published about in the order of their ids.
+// There is no index by time, which would cost as much as all else that the relay writes.
 func (r *Relay) cleanRows(ctx context.Context) error {
 	keep := r.cfg.Retention.Milliseconds()
 	for after := int64(math.MinInt64); ; {
 		var rows, last, young int64
-		if err := r.outbox.db.QueryRowContext(ctx, r.outbox.sql.relay.look, after, cleanBatch, keep).Scan(&rows, &last, &young); err != nil {
+		if err := r.outbox.db.QueryRowContext(ctx, r.outbox.sql.relay.count, after, cleanBatch, keep).Scan(&rows, &last, &young); err != nil {
 			return err
 		}
 		if rows == 0 {

@@ -12,41 +12,44 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// Watch calls wake whenever rows may have been committed, until ctx ends. After
-// an error the relay goes on polling and calls Watch again. Package sqlite has one.
+// Watch calls wake whenever rows may have been committed, until ctx ends. After an
+// error the relay polls, and calls Watch again. Package sqlite has one.
 type Watch func(ctx context.Context, wake func()) error
 
 // RelayConfig are the choices of [NewRelay].
 type RelayConfig struct {
-	// Batch is how many rows a claim takes; four times as many are in flight at
-	// most. Defaults to 500.
+	// Batch is how many rows a claim takes. At most four times as many are in
+	// flight. Defaults to 500.
 	Batch int
-	// Lease is how long claimed rows stay this relay's: after a crash another
-	// one takes over within it. The relay sends only in its first half, and the
-	// rest is for acknowledgements and marks; 1 s to 1 h. Defaults to 30 s.
+	// Lease is how long claimed rows stay this relay's, 1 s to 1 h: after a crash
+	// another relay takes them over when it ends. The relay sends in its first half
+	// only; the rest is for acknowledgements and marks. Defaults to 30 s.
 	Lease time.Duration
-	// Poll is how often an idle relay looks for rows of which nobody woke it:
-	// added without Watch in another process, or due for another try. Defaults to 200 ms.
+	// Poll is how often an idle relay looks for rows of which nobody has told it:
+	// those of other processes, without Watch, and those that are due for another
+	// try. Defaults to 200 ms.
 	Poll time.Duration
 	// MaxAttempts is how often the server may refuse a row before it is parked.
 	// Failures for which the row cannot be blamed do not count. Defaults to 5.
 	MaxAttempts int
-	// BaseDelay and MaxDelay bound the wait for another try: after the n-th
-	// refusal it is uniform in [0, min(MaxDelay, BaseDelay * 2^(n-1))] ("full
-	// jitter"); while the server is to blame, in [0, the row's age], but that at
-	// least BaseDelay and at most MaxDelay. Default to 500 ms and 30 s; at most 1 h.
+	// BaseDelay and MaxDelay bound the wait for another try, at most 1 h. After the
+	// n-th refusal the wait is uniform in [0, min(MaxDelay, BaseDelay * 2^(n-1))]
+	// ("full jitter"). During an outage it is uniform in [0, the row's age], where an
+	// age below BaseDelay counts as BaseDelay, and one above MaxDelay as MaxDelay.
+	// Default to 500 ms and 30 s.
 	BaseDelay, MaxDelay time.Duration
-	// Types are those that rows may have which are not of a consumer's step: rows of
-	// any other type are parked. Without a reverse-DNS prefix. Defaults to all.
+	// Types are the event types that rows may have, without a reverse-DNS prefix, as in
+	// order.placed.v1. Rows of other types are parked, but for those that a
+	// consumer's step has written. Defaults to all types.
 	Types []event.Type
 	// Retention is how long published rows are kept. Defaults to 1 h.
 	Retention time.Duration
-	// Watch tells of commits in other processes; Postgres has Feed for that.
-	// Defaults to none: what this process adds is published at once, all else is
-	// found by polling.
+	// Watch tells of commits in other processes (package sqlite). Defaults to none:
+	// what this process adds is published at once, all else is found by polling.
 	Watch Watch
-	// Feed tells of rows from the database's log; they are published as it tells
-	// them, and claimed only if that fails. Defaults to none: all rows are claimed.
+	// Feed tells of rows from the database's log (package postgres/cdc). They are
+	// published as it tells of them, and claimed only if that fails. Defaults to none:
+	// all rows are claimed.
 	Feed Feed
 	// Metrics registers the relay's metrics. Defaults to none.
 	Metrics prometheus.Registerer
@@ -114,11 +117,11 @@ func (c RelayConfig) validate() error {
 const (
 	// maxBatch keeps the lists of ids that go to the database short.
 	maxBatch = 10_000
-	// maxLease is the longest that a relay keeps a row to itself, or waiting. Later
-	// times in the table are somebody else's, and are ignored: see free in
-	// sql_relay.go and the function outbox_claim.
+	// maxLease is the longest that a relay leases a row, or lets it wait. A later due_at
+	// in the table is not a relay's, and is ignored: see free in sql_relay.go and the
+	// function outbox_claim.
 	maxLease = time.Hour
-	// minPoll is also how soon a relay that was woken looks again: the
-	// transaction which is to commit the rows may be open still.
+	// minPoll is how soon a relay that was woken and found nothing looks again: Add
+	// wakes it before the caller's transaction has committed.
 	minPoll = 5 * time.Millisecond
 )

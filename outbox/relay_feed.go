@@ -12,60 +12,65 @@ import (
 )
 
 const (
-	// grace is how long the feed has a row for itself, before it is claimed.
-	grace = 10 * time.Second
-	// feedRetry is about how soon a feed that broke, or that another relay reads, is tried again.
+	// feedGrace is how long a row is the feed's alone. Then it is claimed.
+	feedGrace = 10 * time.Second
+	// feedRetry is about how soon the relay tries again to read a feed that broke, or
+	// that another relay reads.
 	feedRetry = time.Second
 	partFeed  = "read feed"
 )
 
-// tail is the part of a relay that publishes what its feed tells. The claims
-// beside it take what has a time, and what is left over.
-type tail struct {
+// feedRelay is the part of a relay that publishes the rows of which its feed tells.
+// The relay claims rows beside it: those that have a due_at, and those that the feed
+// has not dealt with in time.
+//
+// A row is the feed's while it has no due_at and nobody has leased it. To hand it over
+// to the claims is to give it a due_at.
+type feedRelay struct {
 	relay *Relay
 	feed  Feed
-	sql   tailStatements
+	sql   feedStatements
 	work  sync.WaitGroup // rows that were leased
 
 	// turn is held while rows of the feed are on their way, and while the relay
-	// claims, so that neither sends what the other does. It comes before mu.
+	// claims, so that no row is sent by both. It comes before mu.
 	turn sync.Mutex
 
 	mu    sync.Mutex
-	state tailState
+	state feedState
 }
 
-// tailState says which rows without a time the claims take.
-type tailState int
+// feedState says which rows without a due_at the relay claims.
+type feedState int
 
 const (
-	starting tailState = iota // those older than a moment: another relay may be reading the feed
-	alone                     // all: there is no feed
-	reading                   // those older than grace
-	standby                   // those older than a lease: another relay reads the feed
+	feedStarting feedState = iota // those older than a moment: another relay may be reading the feed
+	feedBroken                    // all
+	feedReading                   // those older than feedGrace
+	feedTaken                     // those older than a lease: another relay reads the feed
 )
 
-func newTail(r *Relay) *tail {
-	return &tail{relay: r, feed: r.cfg.Feed, sql: tailStatementsOf(r.outbox.cfg.Prefix)}
+func newFeedRelay(r *Relay) *feedRelay {
+	return &feedRelay{relay: r, feed: r.cfg.Feed, sql: feedStatementsOf(r.outbox.cfg.Prefix)}
 }
 
 // run reads the feed until ctx ends.
-func (t *tail) run(ctx context.Context) {
-	defer t.work.Wait()
+func (f *feedRelay) run(ctx context.Context) {
+	defer f.work.Wait()
 	for {
-		err := t.feed.Tail(ctx, t.attached, t.publish)
+		err := f.feed.Tail(ctx, f.attached, f.publish)
 		if ctx.Err() != nil {
 			return
 		}
 		if errors.Is(err, ErrFeedTaken) {
-			if t.enter(standby) != standby {
-				t.relay.log.Info().Err(err).Msg("outbox relay: standing by")
+			if f.enter(feedTaken) != feedTaken {
+				f.relay.log.Info().Err(err).Msg("outbox relay: standing by")
 			}
-			t.relay.health.clear(partFeed)
+			f.relay.health.clear(partFeed)
 		} else {
-			t.enter(alone)
-			t.relay.trouble(partFeed, err)
-			t.relay.look()
+			f.enter(feedBroken)
+			f.relay.trouble(partFeed, err)
+			f.relay.claimSoon()
 		}
 		if !pause(ctx, feedRetry/2+rand.N(feedRetry)) { //nolint:gosec // jitter
 			return
@@ -73,71 +78,73 @@ func (t *tail) run(ctx context.Context) {
 	}
 }
 
-// enter returns the state before.
-func (t *tail) enter(s tailState) tailState {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	before := t.state
-	t.state = s
+// enter sets the state, and returns the one before.
+func (f *feedRelay) enter(s feedState) feedState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.state
+	f.state = s
 	return before
 }
 
-// attached makes all rows that are there the claims', so that no row of the feed
-// overtakes one of its key that was there before.
-func (t *tail) attached(ctx context.Context) error {
+// attached is what the feed calls when it begins to tell of commits. It hands all rows
+// that are in the table over to the claims: no row of the feed overtakes an earlier one
+// of its key.
+func (f *feedRelay) attached(ctx context.Context) error {
 	const page = 10_000
 	for n, last := page, int64(math.MinInt64); n == page; {
-		if err := t.relay.outbox.db.QueryRowContext(ctx, t.sql.yieldAll, last, page).Scan(&n, &last); err != nil {
+		if err := f.relay.outbox.db.QueryRowContext(ctx, f.sql.handOverAll, last, page).Scan(&n, &last); err != nil {
 			return fmt.Errorf("%w: feed: backlog: %w", ErrDatabase, err)
 		}
 	}
-	t.enter(reading)
-	t.relay.log.Info().Msg("outbox relay: reading the feed")
-	t.relay.health.clear(partFeed)
-	t.relay.look()
+	f.enter(feedReading)
+	f.relay.log.Info().Msg("outbox relay: reading the feed")
+	f.relay.health.clear(partFeed)
+	f.relay.claimSoon()
 	return nil
 }
 
-// claim is the relay's, in turn with the feed and of rows that are not the feed's.
-func (t *tail) claim(ctx context.Context) (batch, bool, error) {
-	t.turn.Lock()
-	defer t.turn.Unlock()
-	return t.relay.claim(ctx, t.age())
+// claim is [Relay.claim], in turn with the feed.
+func (f *feedRelay) claim(ctx context.Context) (batch, bool, error) {
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	return f.relay.claim(ctx, f.claimAge())
 }
 
-// age is how old a row without a time must be to be claimed.
-func (t *tail) age() time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch t.state {
-	case starting:
+// claimAge is how old a row without a due_at has to be before the relay claims it.
+func (f *feedRelay) claimAge() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch f.state {
+	case feedStarting:
 		return 2 * feedRetry
-	case reading:
-		return grace
-	case standby:
-		return t.relay.cfg.Lease
+	case feedReading:
+		return feedGrace
+	case feedTaken:
+		return f.relay.cfg.Lease
 	default:
 		return 0
 	}
 }
 
-// quiet says that commits are no reason to claim: the feed tells of them.
-func (t *tail) quiet() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.state == reading || t.state == standby
+// tellsOfCommits reports whether the feed, here or in another relay, tells of commits:
+// then they are no reason to claim.
+func (f *feedRelay) tellsOfCommits() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state == feedReading || f.state == feedTaken
 }
 
-// publish is what the feed calls with ids of rows. While NATS is not there it
-// waits, and the slot with it.
-func (t *tail) publish(ctx context.Context, ids []int64) error {
-	for part := range slices.Chunk(ids, t.relay.cfg.Batch) {
+// publish is what the feed calls with ids of rows. While NATS is not there it waits, and
+// the feed with it.
+func (f *feedRelay) publish(ctx context.Context, ids []int64) error {
+	for part := range slices.Chunk(ids, f.relay.cfg.Batch) {
 		for len(part) > 0 {
-			if err := t.ready(ctx); err != nil {
+			if err := f.ready(ctx); err != nil {
 				return err
 			}
 			var err error
-			if part, err = t.send(ctx, part); err != nil {
+			if part, err = f.send(ctx, part); err != nil {
 				return err
 			}
 		}
@@ -145,9 +152,9 @@ func (t *tail) publish(ctx context.Context, ids []int64) error {
 	return nil
 }
 
-// ready waits until there is somebody to publish to, and room.
-func (t *tail) ready(ctx context.Context) error {
-	for wait := minPoll; t.relay.bus.Health() != nil || t.relay.full(); wait = min(2*wait, feedRetry) {
+// ready waits until the bus is healthy and not too many rows are in flight.
+func (f *feedRelay) ready(ctx context.Context) error {
+	for wait := minPoll; f.relay.bus.Health() != nil || f.relay.full(); wait = min(2*wait, feedRetry) {
 		if !pause(ctx, wait) {
 			return ctx.Err()
 		}

@@ -10,28 +10,28 @@ import (
 	"time"
 )
 
-// straggling is how long the feed waits for another acknowledgement of a batch.
-// Rows that take longer are leased, so that it can go on with others.
-const straggling = 200 * time.Millisecond
+// nextAckWithin is how long the feed waits for another acknowledgement of a batch. Rows
+// that take longer it leases, and goes on with others.
+const nextAckWithin = 200 * time.Millisecond
 
-// send publishes those of the rows that are the feed's. It returns those that
-// are so still: there was no room for them, or nobody to publish them to. After an
-// error, which matches [ErrDatabase], it is not written down what became of them.
-func (t *tail) send(ctx context.Context, ids []int64) (left []int64, err error) {
-	t.turn.Lock()
-	defer t.turn.Unlock()
+// send publishes those of the rows that are the feed's. It returns the ids of those
+// that are the feed's still, because there was no room for them, or nobody to publish
+// them to. The error matches [ErrDatabase]: what became of the rows is not written down.
+func (f *feedRelay) send(ctx context.Context, ids []int64) (left []int64, err error) {
+	f.turn.Lock()
+	defer f.turn.Unlock()
 	b := batch{claimed: time.Now()}
 	list, err := json.Marshal(ids)
 	if err == nil {
-		b.rows, err = t.relay.read(ctx, t.sql.fetch, string(list), maxBytes)
+		b.rows, err = f.relay.read(ctx, f.sql.fetch, string(list), maxBytes)
 	}
 	if err == nil {
 		ids, left = fitting(ids, b.rows)
-		err = t.yield(ctx, ids, b.rows)
+		err = f.handOver(ctx, ids, b.rows)
 	}
 	if err == nil && len(b.rows) > 0 {
 		var again []int64
-		again, err = t.deliver(ctx, b)
+		again, err = f.deliver(ctx, b)
 		left = append(again, left...)
 	}
 	if err != nil {
@@ -40,8 +40,9 @@ func (t *tail) send(ctx context.Context, ids []int64) (left []int64, err error) 
 	return left, nil
 }
 
-// fitting parts ids behind the last of the rows if there was no room for more.
-func fitting(ids []int64, rows []row) (told, left []int64) {
+// fitting splits ids behind the last of the rows that were read, if there was no memory
+// for more of them.
+func fitting(ids []int64, rows []row) (read, left []int64) {
 	if sizeOf(rows) < maxBytes {
 		return ids, nil
 	}
@@ -49,8 +50,9 @@ func fitting(ids []int64, rows []row) (told, left []int64) {
 	return ids[:n], slices.Clone(ids[n:])
 }
 
-// yield makes the others of ids the claims': rows of their keys before them are.
-func (t *tail) yield(ctx context.Context, ids []int64, rows []row) error {
+// handOver hands those of ids over to the claims that are not among rows: an earlier
+// row of their key is there. Most often there are none but published ones.
+func (f *feedRelay) handOver(ctx context.Context, ids []int64, rows []row) error {
 	if len(rows) == len(ids) {
 		return nil
 	}
@@ -59,36 +61,31 @@ func (t *tail) yield(ctx context.Context, ids []int64, rows []row) error {
 		ours[r.id] = true
 	}
 	others := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return ours[id] })
-	yielded, err := t.relay.outbox.change(ctx, t.sql.yield, others) // most often they are published
-	if yielded > 0 {
-		t.relay.look()
+	list, err := json.Marshal(others)
+	if err != nil {
+		return err
+	}
+	result, err := f.relay.outbox.db.ExecContext(ctx, f.sql.handOver, string(list))
+	if err != nil {
+		return err
+	}
+	n, err := result.RowsAffected()
+	if n > 0 {
+		f.relay.claimSoon()
 	}
 	return err
 }
 
-// change runs a statement on ids and returns how many rows it changed.
-func (o *Outbox) change(ctx context.Context, statement string, ids []int64) (int64, error) {
-	list, err := json.Marshal(ids)
-	if err != nil {
-		return 0, err
-	}
-	result, err := o.db.ExecContext(ctx, o.render(statement), string(list))
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
-// deliver publishes rows and settles them. It returns those with which nothing
-// has happened, because nobody was there to take them.
-func (t *tail) deliver(ctx context.Context, b batch) (again []int64, err error) {
-	results := t.relay.start(ctx, b, &t.work)
-	ready := prompt(results, len(b.rows))
-	if err := t.lease(ctx, b, results, ready); err != nil {
+// deliver publishes rows and settles them. It returns the ids of those that met an
+// outage: they are as before.
+func (f *feedRelay) deliver(ctx context.Context, b batch) (again []int64, err error) {
+	results := f.relay.start(ctx, b, &f.work)
+	ready := takeWhilePrompt(results, len(b.rows))
+	if err := f.lease(ctx, b, results, ready); err != nil {
 		return nil, err
 	}
-	if down := ctx.Err() != nil || t.relay.bus.Health() != nil; down {
-		// An outage is no reason to write anything.
+	if down := ctx.Err() != nil || f.relay.bus.Health() != nil; down {
+		// For an outage nothing is written.
 		failed := make(map[*row]bool, len(ready))
 		ready = slices.DeleteFunc(ready, func(res result) bool {
 			failed[res.row] = res.err != nil && classOf(res.err) == ""
@@ -100,23 +97,23 @@ func (t *tail) deliver(ctx context.Context, b batch) (again []int64, err error) 
 			}
 		}
 	}
-	if !t.relay.settle(ctx, b, ready) {
+	if !f.relay.settle(ctx, b, ready) {
 		return nil, errors.New("rows are published and not marked")
 	}
-	t.relay.metrics.duration.Observe(time.Since(b.claimed).Seconds())
+	f.relay.metrics.duration.Observe(time.Since(b.claimed).Seconds())
 	return again, nil
 }
 
-// prompt returns results until there are n, or none comes any more for a while.
-func prompt(results <-chan result, n int) []result {
+// takeWhilePrompt returns results until there are n, or no more comes for nextAckWithin.
+func takeWhilePrompt(results <-chan result, n int) []result {
 	ready := make([]result, 0, n)
-	enough := time.NewTimer(straggling)
+	enough := time.NewTimer(nextAckWithin)
 	defer enough.Stop()
 	for len(ready) < n {
 		select {
 		case res := <-results:
 			ready = append(ready, res)
-			enough.Reset(straggling)
+			enough.Reset(nextAckWithin)
 		case <-enough.C:
 			return ready
 		}
@@ -124,9 +121,9 @@ func prompt(results <-chan result, n int) []result {
 	return ready
 }
 
-// lease leases the rows of b whose results are not there yet. Others of their
-// keys are the claims' until those are there.
-func (t *tail) lease(ctx context.Context, b batch, results <-chan result, ready []result) error {
+// lease leases the rows of b whose results have not come yet, and awaits them beside the
+// next batches. Until then later rows of their keys are handed over to the claims.
+func (f *feedRelay) lease(ctx context.Context, b batch, results <-chan result, ready []result) error {
 	if len(ready) == len(b.rows) {
 		return nil
 	}
@@ -147,11 +144,11 @@ func (t *tail) lease(ctx context.Context, b batch, results <-chan result, ready 
 	slow := batch{owner: rand.Text(), claimed: time.Now(), rows: b.rows}
 	writing, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout) // they are on their way
 	defer cancel()
-	r := t.relay
-	if _, err := r.outbox.db.ExecContext(writing, t.sql.lease, string(list), slow.owner, r.cfg.Lease.Milliseconds()); err != nil {
+	r := f.relay
+	if _, err := r.outbox.db.ExecContext(writing, f.sql.lease, string(list), slow.owner, r.cfg.Lease.Milliseconds()); err != nil {
 		return err
 	}
 	r.inFlight.Add(int64(len(ids)))
-	t.work.Go(func() { r.await(ctx, slow, results, len(ids)) })
+	f.work.Go(func() { r.await(ctx, slow, results, len(ids)) })
 	return nil
 }

@@ -1,31 +1,31 @@
 package outbox
 
-// tailStatements are what a relay that reads a feed says besides, to Postgres.
-// A row without a time (due_at) that nobody holds is the feed's; once it has a
-// time it is the claims' until it is published or parked.
-type tailStatements struct {
-	// claim is relayStatements.claim, but takes rows without a time only when
+// feedStatements are the statements that a relay with a feed needs besides
+// relayStatements. They are for Postgres.
+type feedStatements struct {
+	// claim is relayStatements.claim, but takes rows without a due_at only when
 	// they are $4 milliseconds old.
 	claim string
 	// fetch returns those rows of the ids $1 that are the feed's, in the order of
-	// $1: none of which an earlier one of its key is the claims', and no more
+	// $1: none that follows a row of its key that was handed over, and no more
 	// than make $2 bytes, but for the last one.
 	fetch string
-	// yield makes those rows of the ids $1 that are the feed's the claims'.
-	yield string
-	// yieldAll does that with the first $2 rows after id $1, and says how many
-	// there were and which was the last.
-	yieldAll string
+	// handOver hands over to the claims those rows of the ids $1 that are the feed's.
+	handOver string
+	// handOverAll does so with the next $2 rows after id $1. It returns how many there
+	// were, and the last one's id.
+	handOverAll string
 	// lease leases those rows of the ids $1 that are the feed's to owner $2 for $3
 	// milliseconds.
 	lease string
 }
 
-func tailStatementsOf(prefix string) tailStatements {
-	// For the indexes' sake (see relayStatements), as is OFFSET 0: one look at the
-	// primary key for each id, whatever Postgres thinks of the table's size.
+func feedStatementsOf(prefix string) feedStatements {
+	// The condition is not {open} for the reason that relayStatements tells. OFFSET 0
+	// below has the same one: Postgres looks each id up in the primary key, whatever
+	// it thinks of the table's size.
 	const feeds = `status NOT IN ('PROCESSING', 'PUBLISHED', 'DEAD_LETTER') AND due_at IS NULL`
-	s := tailStatements{
+	s := feedStatements{
 		claim: `SELECT id, message_id, subject, key, headers, data, attempts, story, {age}, coalesce(consumer, '') FROM {outbox}_claim($1, $2, {ms $3}, {ms $4})`,
 		fetch: `SELECT id, message_id, subject, key, headers, data, attempts, story, {age}, coalesce(consumer, '')
 			FROM (
@@ -40,17 +40,17 @@ func tailStatementsOf(prefix string) tailStatements {
 					OFFSET 0
 				) AS o
 			) AS fresh WHERE before < $2 ORDER BY n`,
-		yield: `UPDATE {outbox} SET due_at = {now} WHERE id {in $1} AND ` + feeds,
-		yieldAll: `WITH page AS (
+		handOver: `UPDATE {outbox} SET due_at = {now} WHERE id {in $1} AND ` + feeds,
+		handOverAll: `WITH page AS (
 				SELECT id FROM {outbox} WHERE open AND status = 'PENDING' AND due_at IS NULL AND id > $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
-			), yielded AS (
+			), handed_over AS (
 				UPDATE {outbox} AS o SET due_at = {now} FROM page WHERE o.id = page.id
 			)
 			SELECT count(*), coalesce(max(id), 0) FROM page`,
 		lease: `UPDATE {outbox} SET status = 'PROCESSING', owner = $2, due_at = {now} + {ms $3}
 			WHERE id {in $1} AND ` + feeds,
 	}
-	for _, p := range []*string{&s.claim, &s.fetch, &s.yield, &s.yieldAll, &s.lease} {
+	for _, p := range []*string{&s.claim, &s.fetch, &s.handOver, &s.handOverAll, &s.lease} {
 		*p = render(Postgres, prefix, *p)
 	}
 	return s

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Parts of a relay that may be in trouble, besides the kinds of subjects.
+// The parts of a relay that may be in trouble. Besides them every event type is one.
 const (
 	partClaim  = "claim rows"
 	partSettle = "mark rows"
@@ -17,37 +17,37 @@ const (
 )
 
 const (
-	// fade is after how long trouble that did not come again is over: another
-	// relay may have the rows that met it.
-	fade = time.Minute
-	// maxAilments bounds what is remembered: subjects may be anything.
-	maxAilments = 64
-	// slow is how long a claim may take before it is called trouble.
-	slow = 2 * time.Second
+	// forgetAfter is how long trouble counts that does not come again: another relay
+	// may have taken the rows that met it.
+	forgetAfter = time.Minute
+	// maxTroubles bounds what is remembered: the subjects of rows may be anything.
+	maxTroubles = 64
+	// slowClaim is how long a claim may take before it counts as trouble.
+	slowClaim = 2 * time.Second
 )
 
 // health collects what keeps rows from going out.
 type health struct {
 	mu       sync.Mutex
-	ailing   map[string]ailment
-	claiming time.Time // since when; zero when no claim is under way
+	troubles map[string]trouble // by part
+	claiming time.Time          // when the claim under way began; zero for none
 }
 
-type ailment struct {
+type trouble struct {
 	err error
-	at  time.Time // when last
+	at  time.Time // when it was last met
 }
 
-// set reports whether the trouble is new.
+// set notes trouble, and reports whether it is new.
 func (h *health) set(part string, err error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, known := h.ailing[part]
-	if known || len(h.ailing) < maxAilments {
-		if h.ailing == nil {
-			h.ailing = map[string]ailment{}
+	_, known := h.troubles[part]
+	if known || len(h.troubles) < maxTroubles {
+		if h.troubles == nil {
+			h.troubles = map[string]trouble{}
 		}
-		h.ailing[part] = ailment{err, time.Now()}
+		h.troubles[part] = trouble{err, time.Now()}
 	}
 	return !known
 }
@@ -55,10 +55,10 @@ func (h *health) set(part string, err error) bool {
 func (h *health) clear(part string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.ailing, part)
+	delete(h.troubles, part)
 }
 
-// claim says that a claim begins, or, with the zero time, that it has ended.
+// claim notes when a claim has begun, or, with the zero time, that it has ended.
 func (h *health) claim(since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,14 +69,14 @@ func (h *health) err(now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var errs []error
-	if d := now.Sub(h.claiming); !h.claiming.IsZero() && d > slow {
+	if d := now.Sub(h.claiming); !h.claiming.IsZero() && d > slowClaim {
 		errs = append(errs, fmt.Errorf("outbox: relay: %s: %w: it has not answered for %s", partClaim, ErrDatabase, d.Round(time.Second)))
 	}
-	for _, part := range slices.Sorted(maps.Keys(h.ailing)) {
-		if a := h.ailing[part]; now.Sub(a.at) < fade {
-			errs = append(errs, fmt.Errorf("outbox: relay: %s: %w", part, a.err))
+	for _, part := range slices.Sorted(maps.Keys(h.troubles)) {
+		if t := h.troubles[part]; now.Sub(t.at) < forgetAfter {
+			errs = append(errs, fmt.Errorf("outbox: relay: %s: %w", part, t.err))
 		} else {
-			delete(h.ailing, part)
+			delete(h.troubles, part)
 		}
 	}
 	return errors.Join(errs...)
@@ -89,10 +89,10 @@ func (r *Relay) trouble(part string, err error) {
 	}
 }
 
-// Health returns nil, or why rows are not going out. Errors match those of the
+// Health returns nil, or why rows are not going out. The error matches those of the
 // bus ([bus.ErrUnavailable], [bus.ErrNoStream], [bus.ErrDenied] and so on) or
-// [ErrDatabase]. Rows that the server refuses, and parked ones, are no trouble of
-// the relay's: see [Outbox.Stats].
+// [ErrDatabase]. Rows that the server refuses, or that are parked, do not count: see
+// [Outbox.Stats].
 func (r *Relay) Health() error {
 	var nats error
 	if err := r.bus.Health(); err != nil {

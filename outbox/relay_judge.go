@@ -14,76 +14,75 @@ import (
 )
 
 var (
-	// errNowhere is the fault of a row whose subject no stream stores, while the
+	// errNotStored is the fault of a row whose subject no stream stores, while the
 	// event stream is there.
-	errNowhere = errors.New("outbox: no stream stores rows of this subject")
-	// errSilence is the fault of a row that nobody answers, while rows are answered
+	errNotStored = errors.New("outbox: no stream stores rows of this subject")
+	// errUnanswered is the fault of a row that nobody answers, while rows are answered
 	// that were sent after it.
-	errSilence = errors.New("outbox: rows sent after it were answered, and it was not")
+	errUnanswered = errors.New("outbox: rows sent after it were answered, and it was not")
 )
 
-// judge tells an outage from the fault of one row, where the error of the row
-// alone does not.
+// judge tells an outage from the fault of one row where the error alone does not.
 type judge struct {
 	bus *bus.Bus
 
 	mu       sync.Mutex
-	answered time.Time // when the latest row was sent that was answered
-	asked    time.Time // when it was last asked whether the event stream is there
-	there    bool
+	answered time.Time // when the row was sent that is the latest of those answered
+	asked    time.Time // when the server was last asked for the event stream
+	there    bool      // the event stream, then
 }
 
-// blame adds to the error of a row, nil if it is stored, that the row is at fault.
-func (j *judge) blame(ctx context.Context, f flight, err error) error {
+// blame returns the error of a row that was sent, nil if a stream has stored it. If the
+// row is at fault it adds errUnanswered or errNotStored.
+func (j *judge) blame(ctx context.Context, s sentRow, err error) error {
 	switch {
 	case unanswered(err):
-		if j.later(f.sent) {
-			return fmt.Errorf("%w: %w", errSilence, err)
+		if j.answeredAfter(s.at) {
+			return fmt.Errorf("%w: %w", errUnanswered, err)
 		}
 	case errors.Is(err, bus.ErrNoStream):
 		// Timers have one subject: without their stream there is none for all.
-		if strings.HasPrefix(f.row.subject, j.bus.Names().Root("events.")) && j.nowhere(ctx, f.row.subject) {
-			return fmt.Errorf("%w: %w", errNowhere, err)
+		if strings.HasPrefix(s.row.subject, j.bus.Names().Root("events.")) && j.noStreamFor(ctx, s.row.subject) {
+			return fmt.Errorf("%w: %w", errNotStored, err)
 		}
 	case err == nil, classOf(err) != "":
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		if j.answered.Before(f.sent) {
-			j.answered = f.sent
+		if j.answered.Before(s.at) {
+			j.answered = s.at
 		}
 	}
 	return err
 }
 
-// unanswered reports whether nobody has said anything to a publish for as long
-// as it was waited.
+// unanswered reports whether the wait for an answer to a publish has run out.
 func unanswered(err error) bool {
 	return errors.Is(err, jetstream.ErrAsyncPublishTimeout) || errors.Is(err, bus.ErrUnavailable) && errors.Is(err, context.DeadlineExceeded)
 }
 
-// later reports whether a row was answered that was sent after this time.
-func (j *judge) later(than time.Time) bool {
+// answeredAfter reports whether a row was answered that was sent after this time.
+func (j *judge) answeredAfter(than time.Time) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.answered.After(than)
 }
 
-// hearsay is how long it is believed that the event stream is there, or is not.
-const hearsay = time.Second
+// streamKnownFor is how long the server's answer counts whether there is an event stream.
+const streamKnownFor = time.Second
 
-// nowhere reports whether no stream stores a subject although the event stream
-// is there. While that is missing no row has a stream, and none is at fault.
-func (j *judge) nowhere(ctx context.Context, subject string) bool {
+// noStreamFor reports whether no stream stores a subject although the event stream is
+// there. While the event stream is missing no row has a stream, and none is at fault.
+func (j *judge) noStreamFor(ctx context.Context, subject string) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if time.Since(j.asked) >= hearsay {
+	if time.Since(j.asked) >= streamKnownFor {
 		_, err := j.bus.Stream(ctx, j.bus.Names().EventsStream())
 		j.asked, j.there = time.Now(), err == nil
 	}
 	if !j.there {
 		return false
 	}
-	// Asked second, or the event stream could have come in between.
+	// This is asked second: the other way round the event stream could come in between.
 	err := j.bus.Ask(ctx, "STREAM.NAMES", func(ctx context.Context) error {
 		_, err := j.bus.JetStream().StreamNameBySubject(ctx, subject)
 		return err

@@ -70,7 +70,7 @@ func newRelayMetrics(r *Relay, to prometheus.Registerer) (*relayMetrics, error) 
 	return m, nil
 }
 
-// sampler keeps what the database has said last: a scrape must not wait for it.
+// sampler keeps the latest counts, so that a scrape does not wait for the database.
 type sampler struct {
 	mu    sync.Mutex
 	stats Stats
@@ -89,7 +89,7 @@ func (s *sampler) last() (Stats, time.Time) {
 	return s.stats, s.at
 }
 
-// oldest grows while the database says nothing.
+// oldest returns the age of the oldest open row. It grows while the database does not answer.
 func (s *sampler) oldest() float64 {
 	stats, at := s.last()
 	if stats.Oldest == 0 {
@@ -98,14 +98,14 @@ func (s *sampler) oldest() float64 {
 	return (stats.Oldest + time.Since(at)).Seconds()
 }
 
-// sampleEvery is how often the rows are counted, unless that takes long.
+// sampleEvery is how often the rows are counted, unless a count takes long.
 const sampleEvery = 2 * time.Second
 
 // sample counts the rows from time to time.
 func (r *Relay) sample(ctx context.Context) {
 	for {
 		begin := time.Now()
-		// An error is trouble of the claims as well, which report it.
+		// The claims meet the same error, and report it.
 		if stats, err := r.outbox.Stats(ctx); err == nil {
 			r.metrics.sampler.set(stats)
 		}

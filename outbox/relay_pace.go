@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// pace is how many rows a claim takes. On a machine that is too slow for a full
-// batch within a lease rows would be claimed, given up, and claimed again.
+// pace makes batches smaller on a machine that is too slow for a full batch within a
+// lease: its rows would be claimed, given up, and claimed again.
 type pace struct {
 	halvings atomic.Int32
 }
 
-// leastBatch is as small as it makes sense for a batch to be: below, its
-// statements cost more than its rows.
+// leastBatch is the smallest that pace makes a batch: in a smaller one the statements
+// cost more than the rows.
 const leastBatch = 16
 
-// size is that of the next batch, not below leastBatch for slowness.
+// size returns how many rows the next batch takes.
 func (p *pace) size(batch int) int { return max(batch>>p.halvings.Load(), min(batch, leastBatch)) }
 
 // adapt halves the next batches after one that took half a lease, and doubles

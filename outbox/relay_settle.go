@@ -10,8 +10,9 @@ import (
 	"github.com/farandole/farandole/internal/text"
 )
 
-// givenRow is a row whose lease ends unpublished.
-type givenRow struct {
+// unpublishedRow says how the lease of a row ends that was not published: an entry of
+// the list that relayStatements.giveBack takes.
+type unpublishedRow struct {
 	ID       int64   `json:"id"`
 	Status   Status  `json:"status"`
 	Attempts int     `json:"attempts"` // to be added
@@ -19,64 +20,64 @@ type givenRow struct {
 	Story    *string `json:"story"`    // nil for unchanged
 }
 
-// settle writes down what became of rows of b, also when ctx has ended. It
-// returns false if the database did not let it.
+// settle writes down what became of rows of b, also when ctx has ended. It returns
+// false if the database has not taken it.
 func (r *Relay) settle(ctx context.Context, b batch, results []result) (settled bool) {
 	var published []int64
-	var given []givenRow
+	var unpublished []unpublishedRow
 	for _, res := range results {
-		f := decide(res.err, res.row.attempts, res.row.age, r.cfg, rand.Float64()) //nolint:gosec // jitter
-		r.note(res, f)
-		if f.status == Published {
+		d := decide(res.err, res.row.attempts, res.row.age, r.cfg, rand.Float64()) //nolint:gosec // jitter
+		r.note(res, d)
+		if d.status == Published {
 			published = append(published, res.row.id)
 			continue
 		}
-		g := givenRow{ID: res.row.id, Status: f.status}
-		if f.status == Pending {
-			ms := f.delay.Milliseconds()
-			g.Delay = &ms
+		u := unpublishedRow{ID: res.row.id, Status: d.status}
+		if d.status == Pending {
+			ms := d.delay.Milliseconds()
+			u.Delay = &ms
 		}
-		if f.blamed {
-			g.Attempts = 1
-			story := tell(res.row.story, res.row.attempts+1, res.err, f.status, time.Now(), r.host)
-			g.Story = &story
+		if d.blamed {
+			u.Attempts = 1
+			story := addAttempt(res.row.story, res.row.attempts+1, res.err, d.status, time.Now(), r.host)
+			u.Story = &story
 		}
-		given = append(given, g)
+		unpublished = append(unpublished, u)
 	}
-	// What waits is written first: until then its lease holds back its key.
+	// Unpublished rows come first: until they are settled their leases hold back their keys.
 	settled = true
-	if len(given) > 0 {
-		settled = r.insist(ctx, b, r.outbox.sql.relay.give, given, len(given))
+	if len(unpublished) > 0 {
+		settled = r.endLeases(ctx, b, r.outbox.sql.relay.giveBack, unpublished, len(unpublished))
 	}
 	if len(published) > 0 {
-		settled = r.insist(ctx, b, r.outbox.sql.relay.mark, published, len(published)) && settled
+		settled = r.endLeases(ctx, b, r.outbox.sql.relay.mark, published, len(published)) && settled
 		r.metrics.published.Add(float64(len(published)))
 	}
 	return settled
 }
 
-// note counts a result and tells people of it.
-func (r *Relay) note(res result, f fate) {
+// note counts a result, and puts it into health and log.
+func (r *Relay) note(res result, d decision) {
 	about := res.row.about()
 	switch {
-	case f.status == Published:
+	case d.status == Published:
 		r.health.clear(about)
-	case f.blamed:
+	case d.blamed:
 		r.metrics.failures.WithLabelValues(classOf(res.err)).Inc()
-		if f.status == DeadLetter {
+		if d.status == DeadLetter {
 			r.metrics.parked.Inc()
 			r.log.Error().Err(res.err).Int64("row", res.row.id).Str("message_id", text.Cut(res.row.messageID, maxShown)).Str("subject", text.Cut(res.row.subject, maxShown)).
 				Msg("outbox relay: row is parked")
 		}
-	case f.waits:
+	case d.waits:
 		r.metrics.failures.WithLabelValues("unavailable").Inc()
 		r.trouble(about, res.err)
 	}
 }
 
-// insist repeats a statement until it is done, or the lease is over and the
-// database is there to say so: until then nobody else has the rows.
-func (r *Relay) insist(ctx context.Context, b batch, statement string, rows any, n int) (done bool) {
+// endLeases runs a statement that ends the leases of n rows of b. It tries again until
+// that is done, or the lease is over: before, nobody else has the rows.
+func (r *Relay) endLeases(ctx context.Context, b batch, statement string, rows any, n int) (done bool) {
 	list, err := json.Marshal(rows)
 	if err != nil {
 		r.trouble(partSettle, err)
@@ -99,11 +100,11 @@ func (r *Relay) insist(ctx context.Context, b batch, statement string, rows any,
 }
 
 const (
-	// maxShown is how much of a text that somebody else has written is logged.
+	// maxShown is how many bytes of a text that somebody else has written are logged.
 	maxShown = 256
 	// settleTimeout bounds a statement that ends leases.
 	settleTimeout = 15 * time.Second
-	// minPause is between two tries of one.
+	// minPause is the least pause between two tries.
 	minPause = 100 * time.Millisecond
 )
 

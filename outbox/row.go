@@ -17,7 +17,7 @@ import (
 	"github.com/farandole/farandole/internal/text"
 )
 
-// Status is where a row stands.
+// Status says how far a row is.
 type Status string
 
 // The statuses.
@@ -33,21 +33,21 @@ type row struct {
 	id        int64
 	messageID string // the Nats-Msg-Id
 	subject   string
-	key       string // the rows of one are published in order
+	key       string // the rows of one key are published in order
 	headers   string // JSON object, without the message id
 	data      []byte
 	attempts  int
 	story     string // JSON list of bus.Attempt
 	age       time.Duration
-	consumer  event.Consumer // whose step has written it, "" for anybody else
+	consumer  event.Consumer // whose step has written it; "" if no consumer's step has
 }
 
-// errUnreadable is why a row that somebody else has written cannot be published.
+// errUnreadable is the fault of a row, written by somebody else, that is no message.
 var errUnreadable = errors.New("outbox: unreadable row")
 
-// newRow returns the row of a message. A message without an id gets a random
-// one. The last token of the subject is the key: a saga's events, timers and
-// documents share it.
+// newRow returns the row of a message. A message without an id gets a random one.
+// The key is the last token of the subject, which a saga's events, timers and
+// documents share.
 func newRow(m *nats.Msg) (row, error) {
 	r := row{messageID: m.Header.Get(nats.MsgIdHdr), subject: m.Subject, key: m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], data: m.Data}
 	if r.messageID == "" {
@@ -74,10 +74,10 @@ func newRow(m *nats.Msg) (row, error) {
 	return r, nil
 }
 
-// admitted is the message of a row that may be published. The table does not
-// tell who has written a row, but for those of a consumer's step, so all are held
-// to what an event may be, of one of these types if there are any; and only steps
-// set timers. Errors match errUnreadable or [event.ErrNotAdmitted].
+// admitted returns the message of a row that may be published. Anybody may have written
+// a row, unless the table names a consumer: then a step of that consumer has. Only steps
+// set timers. Every other row has to be an event, of one of types if there are any and no
+// step has written it. Errors match errUnreadable or [event.ErrNotAdmitted].
 func (r row) admitted(names event.Names, types []event.Type) (*nats.Msg, error) {
 	m, err := r.message()
 	switch {
@@ -97,9 +97,9 @@ func (r row) admitted(names event.Names, types []event.Type) (*nats.Msg, error) 
 	return m, nil
 }
 
-// message is the inverse of newRow. The error, which matches errUnreadable, says
-// what is wrong with a row that somebody else has written: it is found here,
-// because client and server would end the connection, or leave headers out.
+// message is the inverse of newRow. The error matches errUnreadable and says what is
+// wrong with a row that somebody else has written. Without this check the server would
+// end the connection, or the client leave headers out.
 func (r row) message() (*nats.Msg, error) {
 	headers, err := parseHeaders(r.headers)
 	if err != nil {
@@ -127,8 +127,9 @@ func parseHeaders(object string) (nats.Header, error) {
 	return headers, nil
 }
 
-// parseFlat reads an object of plain strings, as almost all are: what decodes any
-// JSON takes as long as all else that is done with a row. ok is false for others.
+// parseFlat reads an object of plain strings, as in {"Nats-Msg-Id":"1","ce-type":"a.v1"},
+// as almost all rows have. To decode any JSON takes as long as all else that is done
+// with a row. For other objects ok is false.
 func parseFlat(object string) (headers nats.Header, ok bool) {
 	if !strings.HasPrefix(object, `{"`) || strings.ContainsRune(object, '\\') || !utf8.ValidString(object) {
 		return nil, false
@@ -166,15 +167,15 @@ func checkHeaders(headers nats.Header) error {
 	return nil
 }
 
-// about is the kind of message, the subject without the key: for events, the type.
+// about returns the subject without the key, as in events.order.placed.v1.
 func (r row) about() string { return r.subject[:max(strings.LastIndexByte(r.subject, '.'), 0)] }
 
-// notHeader reports what may not be in a header's name.
+// notHeader reports characters that may not be in a header's name.
 func notHeader(c rune) bool {
 	return c <= ' ' || c > '~' || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", c)
 }
 
-// values are a header's: a string, or a list of strings if there are several.
+// values are those of a header: in JSON a string, or a list of strings if there are several.
 type values []string
 
 func (v values) MarshalJSON() ([]byte, error) {

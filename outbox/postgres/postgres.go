@@ -14,13 +14,13 @@ import (
 	"github.com/farandole/farandole/outbox/postgres/internal/target"
 )
 
-// The limits of a pool that [Open] returns.
+// The limits of the pool that [Open] returns.
 const (
 	// maxOpen lets three processes share the 100 connections that a Postgres takes
-	// by default, each with some beside the pool. More would only wait for each
-	// other: a server works on about as many transactions as it has processors.
-	// As many stay open while they are idle: to make a connection costs the
-	// server a process, a hundred times what most transactions cost.
+	// by default, each with some beside the pool. More would wait for each other: a
+	// server works on about as many transactions as it has processors. As many stay
+	// open while they are idle: a new connection costs the server a process, a
+	// hundred times what most transactions cost.
 	maxOpen     = 24
 	maxIdleTime = 5 * time.Minute
 	// maxLifetime lets connections move to another server behind one name.
@@ -31,14 +31,14 @@ const (
 // string, as libpq takes them; what it does not say comes from libpq's
 // environment variables (PGHOST, PGPASSWORD, ...). It does no I/O.
 //
-// The pool has at most 24 connections, keeps them for five minutes of idleness
-// and none for longer than an hour; the methods of [sql.DB] change that. Three
-// processes so fit into the 100 that a server takes by default. Handlers share
-// them: [outbox.Inbox] says how. Unless url says otherwise, application_name
+// The pool has at most 24 connections. It closes those that were idle for five minutes,
+// or open for an hour. The methods of [sql.DB] change that. So three processes fit into
+// the 100 connections that a server takes by default. [outbox.Inbox] says how handlers
+// share them. Unless url says otherwise, application_name
 // is "farandole" and a connection must be there within 10 s.
 //
-// The error matches [outbox.ErrConfig]; neither it nor those of connecting show
-// a password.
+// The error matches [outbox.ErrConfig]. Neither it nor the errors of connecting show a
+// password.
 func Open(url string) (*sql.DB, error) {
 	cfg, err := target.Parse(url)
 	if err != nil {

@@ -21,11 +21,12 @@ import (
 
 // Config are the choices of [New].
 type Config struct {
-	// Slot is the name of the replication slot, [a-z0-9_]{1,63}; slots of all
-	// databases of a server share one space of names. Defaults to the table's name.
+	// Slot is the name of the replication slot, [a-z0-9_]{1,63}, as in shop_outbox.
+	// No other database of the server may have a slot of that name. Defaults to the
+	// table's name.
 	Slot string
-	// MaxLag is how much of the server's log, in bytes, the slot may be behind
-	// before [Feed.Health] complains. Defaults to 1 GiB.
+	// MaxLag is how many bytes of the server's log the slot may be behind before
+	// [Feed.Health] returns an error. Defaults to 1 GiB.
 	MaxLag int64
 	// Metrics registers the gauges of the slot. Defaults to none.
 	Metrics prometheus.Registerer
@@ -56,16 +57,16 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Feed is the outbox's table as Postgres's write-ahead log tells it: the ids of
-// inserted rows, transaction by transaction in the order of their commits, by
-// logical replication (pgoutput). It is an [outbox.Feed] for the relays.
+// Feed reads from Postgres's write-ahead log which rows were inserted into the outbox's
+// table, by logical replication (pgoutput): their ids, transaction by transaction in the
+// order of the commits. It is an [outbox.Feed].
 //
-// A permanent replication slot remembers on the server how far the rows were
-// dealt with. Of all relays that name one slot Postgres lets one read; the
-// others stand by and take over.
+// A permanent replication slot remembers on the server how far the relay has dealt with
+// the rows. Of all relays that name one slot Postgres lets one read; the others stand by
+// and take over.
 //
-// A slot that nobody reads any more keeps the server from removing its log, until
-// the disk is full: who stops using a feed must [Feed.Drop] it.
+// For a slot that nobody reads the server keeps its log until the disk is full: who
+// stops using a feed has to [Feed.Drop] it.
 type Feed struct {
 	o     *outbox.Outbox
 	conn  *pgx.ConnConfig
@@ -74,15 +75,15 @@ type Feed struct {
 
 	mu    sync.Mutex
 	fault error // why nobody reads the slot; nil while this process or another one does
-	slot  slot  // as last seen
+	slot  slot  // as the server has shown it last
 }
 
 var _ outbox.Feed = (*Feed)(nil)
 
-// New does no I/O. url names the database of o, as for postgres.Open, for a role
-// that has the right REPLICATION; no pooler may be in between. Publication and slot
-// are made by the first [Feed.Tail]; the publication by o's own role, which owns
-// the table. The error matches [outbox.ErrConfig].
+// New does no I/O. url names the database of o, as for postgres.Open, past any pooler,
+// and a role with the right REPLICATION. The first [Feed.Tail] makes publication and
+// slot; the publication as o's own role, which owns the table. The error matches
+// [outbox.ErrConfig].
 func New(url string, o *outbox.Outbox, cfg Config) (*Feed, error) {
 	table := o.Config().Prefix + "outbox"
 	cfg = cfg.withDefaults(table)
@@ -101,8 +102,8 @@ func New(url string, o *outbox.Outbox, cfg Config) (*Feed, error) {
 	return f, nil
 }
 
-// Tail implements [outbox.Feed]. Besides [outbox.ErrFeedTaken] its errors match
-// [ErrSetup] or [outbox.ErrDatabase]. Making a slot waits for the end of all
+// Tail implements [outbox.Feed]. Its errors match [outbox.ErrFeedTaken], [ErrSetup] or
+// [outbox.ErrDatabase]. If it has to make the slot, it waits for the end of all
 // transactions that are writing in any database of the server.
 func (f *Feed) Tail(ctx context.Context, attached func(context.Context) error, publish func(context.Context, []int64) error) error {
 	err := f.tail(ctx, attached, publish)
@@ -123,7 +124,7 @@ func (f *Feed) tail(ctx context.Context, attached func(context.Context) error, p
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, hangUp(ctx, conn)) }()
+	defer func() { err = errors.Join(err, closeConn(ctx, conn)) }()
 	if err := f.open(ctx, conn); err != nil {
 		return err
 	}
@@ -145,13 +146,13 @@ func (f *Feed) tail(ctx context.Context, attached func(context.Context) error, p
 	if conn.IsClosed() {
 		return explain(err)
 	}
-	// Whoever reads next need not ask again about the rows since the last time.
+	// So that the next one who reads does not get the latest rows again.
 	return errors.Join(explain(err), explain(s.confirm(ctx)))
 }
 
-// unpublished drops the slot when its position is older than the publication,
-// which was made anew: Postgres would refuse it for ever. Rows are not lost with
-// a slot: they are in the table.
+// unpublished drops the slot if err says that its position is older than the
+// publication, which was made anew: Postgres would refuse to read it for ever. Rows are
+// not lost with a slot: they are in the table.
 func (f *Feed) unpublished(ctx context.Context, err error) error {
 	if code(err) != codeUndefinedObject {
 		return nil
@@ -160,10 +161,9 @@ func (f *Feed) unpublished(ctx context.Context, err error) error {
 	return errors.Join(explain(err), f.drop(ctx))
 }
 
-// Drop drops slot and publication. Rows that were not published stay PENDING,
-// for a relay that polls. The error matches [outbox.ErrFeedTaken] while a relay
-// reads the slot, otherwise [ErrSetup] or [outbox.ErrDatabase]. What is not there is
-// no error.
+// Drop drops slot and publication, if they exist. Rows that were not published stay
+// PENDING, for a relay that polls. While a relay reads the slot the error matches
+// [outbox.ErrFeedTaken]; others match [ErrSetup] or [outbox.ErrDatabase].
 func (f *Feed) Drop(ctx context.Context) error {
 	err := f.drop(ctx)
 	if err == nil {
@@ -182,7 +182,7 @@ func (f *Feed) drop(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, hangUp(ctx, conn)) }()
+	defer func() { err = errors.Join(err, closeConn(ctx, conn)) }()
 	err = pglogrepl.DropReplicationSlot(ctx, conn, f.cfg.Slot, pglogrepl.DropReplicationSlotOptions{})
 	if code(err) == codeUndefinedObject {
 		return nil
@@ -190,8 +190,8 @@ func (f *Feed) drop(ctx context.Context) (err error) {
 	return explain(err)
 }
 
-// Health returns nil, or why the log is not read: what the last [Feed.Tail] has
-// ended with, or that the slot is more than MaxLag behind. Standing by is healthy.
+// Health returns nil, or why the log is not read: the error of the last [Feed.Tail], or
+// that the slot is more than MaxLag behind. A relay that stands by is healthy.
 func (f *Feed) Health() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -219,12 +219,12 @@ func (f *Feed) connect(ctx context.Context) (*pgconn.PgConn, error) {
 	return conn, nil
 }
 
-// goodbye bounds closing a connection.
-const goodbye = 5 * time.Second
+// closeTimeout bounds closing a connection.
+const closeTimeout = 5 * time.Second
 
-// hangUp closes the connection.
-func hangUp(ctx context.Context, conn *pgconn.PgConn) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+// closeConn closes a connection, also when ctx has ended.
+func closeConn(ctx context.Context, conn *pgconn.PgConn) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	return conn.Close(ctx)
 }

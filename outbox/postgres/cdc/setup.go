@@ -33,8 +33,8 @@ func (f *Feed) open(ctx context.Context, conn *pgconn.PgConn) error {
 	return explain(err)
 }
 
-// ensurePublication makes the publication of inserts into the table. Where the
-// server can, of the ids alone: the rows are read from the table.
+// ensurePublication makes the publication of inserts into the table, unless it exists.
+// If the server can, it publishes the ids alone: the relay reads the rows from the table.
 func (f *Feed) ensurePublication(ctx context.Context) error {
 	var version int
 	var level string
@@ -66,7 +66,8 @@ func (f *Feed) ensurePublication(ctx context.Context) error {
 	return explain(err)
 }
 
-// ensureSlot makes the slot, anew if the server has given it up.
+// ensureSlot makes the slot, unless it exists. One that the server has given up it
+// drops and makes anew.
 func (f *Feed) ensureSlot(ctx context.Context, conn *pgconn.PgConn) error {
 	s, err := f.look(ctx)
 	if err != nil {

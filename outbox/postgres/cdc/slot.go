@@ -15,16 +15,16 @@ import (
 // lookEvery is how often the slot is looked at while it is read.
 const lookEvery = 2 * time.Second
 
-// slot is a replication slot as the server shows it.
+// slot is what the server shows of a replication slot.
 type slot struct {
-	name   string // empty: there is none
+	name   string // "": there is none
 	here   bool   // it belongs to this database
 	plugin string
 	active bool   // somebody reads it
 	status string // "lost" when the server has removed log that it needs
-	// lag is how many bytes of the log were written since its position.
+	// lag is how many bytes of log were written after its position.
 	lag int64
-	// retained is how many bytes of the log the server keeps for it.
+	// retained is how many bytes of log the server keeps for it.
 	retained int64
 }
 

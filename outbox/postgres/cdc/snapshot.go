@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// The log tells of a transaction when its commit is on disk. Others see its rows
-// a moment later, or much later if the commit has to wait for a standby.
-
-// visible waits until everybody sees what the transactions have written.
+// visible waits until everybody sees what the transactions have written. The log tells
+// of a transaction when its commit is on disk. Others see its rows a moment later, or
+// much later if the commit has to wait for a standby.
 func (f *Feed) visible(ctx context.Context, xids []uint32) error {
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
 		var text string
@@ -36,13 +35,13 @@ func (f *Feed) visible(ctx context.Context, xids []uint32) error {
 	}
 }
 
-// snapshot says which transactions have ended.
+// snapshot says which transactions have ended: those before end that are not running.
 type snapshot struct {
-	end     uint64   // those from here on have not
-	running []uint64 // nor have these
+	end     uint64
+	running []uint64
 }
 
-// parseSnapshot reads xmin:xmax:xip,xip,...
+// parseSnapshot reads Postgres's xmin:xmax:xip,xip,..., as in "10:20:10,14".
 func parseSnapshot(text string) (s snapshot, err error) {
 	parts := strings.Split(text, ":")
 	if len(parts) != 3 {
@@ -64,7 +63,8 @@ func parseSnapshot(text string) (s snapshot, err error) {
 	return s, nil
 }
 
-// sees says that a transaction has ended. The log has the lower half of its number.
+// sees reports whether a transaction has ended. xid is the lower half of its number,
+// as the log has it.
 func (s snapshot) sees(xid uint32) bool {
 	before := int32(uint32(s.end) - xid) //nolint:gosec // they are less than 2^31 apart
 	return before > 0 && !slices.Contains(s.running, s.end-uint64(before))

@@ -14,41 +14,42 @@ import (
 )
 
 const (
-	// ahead is how many changes are read before they are published.
+	// ahead is how many entries are read before they are published.
 	ahead = 4096
-	// statusEvery is how often the server is told the position; it ends
-	// connections that say nothing for as long as wal_sender_timeout.
+	// statusEvery is how often the server is told the position. It ends a connection
+	// on which it has heard nothing for wal_sender_timeout.
 	statusEvery = time.Second
-	// silence is how long the server, which is asked to answer, may say nothing.
-	silence = 2 * time.Minute
+	// maxSilence is how long the server may say nothing, although it is asked to answer.
+	maxSilence = 2 * time.Minute
 )
 
-// change is what the log tells, reduced to what matters here: a row, or a position.
-type change struct {
+// entry is what the feed takes from the log: an inserted row, or a position.
+type entry struct {
 	// row is the id of a row that was inserted by transaction xid, if end is 0.
 	row int64
 	xid uint32
-	// end is a position: the rows committed before it were told before this.
+	// end is a position in the log, 0 for a row: the rows committed before it came
+	// before this entry.
 	end pglogrepl.LSN
 }
 
 // stream is a connection that reads the log.
 type stream struct {
 	conn    *pgconn.PgConn // read's
-	changes chan change
+	entries chan entry
 	// confirmed is the position up to which all rows are dealt with.
 	confirmed atomic.Uint64
 
-	// What read knows.
-	relations map[uint32]int // where the rows of a relation have their id
+	// What follows is for read alone.
+	relations map[uint32]int // the index of the column id, by relation
 	within    bool           // a transaction has begun and not ended
 	xid       uint32         // its number
-	heard     time.Time      // when what the server last said was dealt with
+	heard     time.Time      // when the latest message of the server was dealt with
 	told      time.Time      // when the server was last told the position
 }
 
 func newStream(conn *pgconn.PgConn) *stream {
-	return &stream{conn: conn, changes: make(chan change, ahead), relations: map[uint32]int{}, heard: time.Now()}
+	return &stream{conn: conn, entries: make(chan entry, ahead), relations: map[uint32]int{}, heard: time.Now()}
 }
 
 // confirm tells the server the position.
@@ -60,7 +61,7 @@ func (s *stream) confirm(ctx context.Context) error {
 	})
 }
 
-// read reads changes until ctx ends, and tells the server the position.
+// read reads entries until ctx ends, and tells the server the position.
 func (s *stream) read(ctx context.Context) error {
 	for {
 		if err := s.confirm(ctx); err != nil {
@@ -69,7 +70,7 @@ func (s *stream) read(ctx context.Context) error {
 		if err := s.readUntil(ctx, s.told.Add(statusEvery)); err != nil {
 			return err
 		}
-		if quiet := time.Since(s.heard); quiet > silence {
+		if quiet := time.Since(s.heard); quiet > maxSilence {
 			return fmt.Errorf("the server has said nothing for %s", quiet)
 		}
 	}
@@ -128,16 +129,16 @@ func (s *stream) data(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// alive moves the position past what others have written: everything up to
-// there was read, none of it concerns the table. Otherwise a quiet outbox on a
-// busy server would keep that server's log.
+// alive moves the position to the end of the log that the server has read for this
+// stream: none of what is left concerns the table. Otherwise the server would keep, for
+// a quiet outbox, the log that everybody else writes.
 func (s *stream) alive(alive pglogrepl.PrimaryKeepaliveMessage) {
 	if s.within {
 		return
 	}
 	select {
-	case s.changes <- change{end: alive.ServerWALEnd}:
-	default: // there is enough to do; another one comes
+	case s.entries <- entry{end: alive.ServerWALEnd}:
+	default: // there is no room; the next keepalive moves the position
 	}
 }
 
@@ -151,7 +152,7 @@ func (s *stream) log(ctx context.Context, data []byte) error {
 		s.within, s.xid = true, message.Xid
 	case *pglogrepl.CommitMessage:
 		s.within = false
-		return s.push(ctx, change{end: message.TransactionEndLSN})
+		return s.push(ctx, entry{end: message.TransactionEndLSN})
 	case *pglogrepl.RelationMessage:
 		s.relations[message.RelationID] = slices.IndexFunc(message.Columns, func(c *pglogrepl.RelationMessageColumn) bool { return c.Name == "id" })
 	case *pglogrepl.InsertMessage:
@@ -163,23 +164,23 @@ func (s *stream) log(ctx context.Context, data []byte) error {
 		if err != nil {
 			return fmt.Errorf("column id: %w", err)
 		}
-		return s.push(ctx, change{row: id, xid: s.xid})
+		return s.push(ctx, entry{row: id, xid: s.xid})
 	}
 	return nil
 }
 
-// push queues a change. While there is no room, because nothing can be
-// published, the server goes on to hear that this reader lives.
-func (s *stream) push(ctx context.Context, c change) error {
+// push queues an entry. While there is no room, because nothing can be published, it
+// goes on to tell the server the position, so that the connection stays open.
+func (s *stream) push(ctx context.Context, e entry) error {
 	for {
 		select {
-		case s.changes <- c:
+		case s.entries <- e:
 			return nil
 		default:
 		}
 		wait := time.NewTimer(time.Until(s.told.Add(statusEvery)))
 		select {
-		case s.changes <- c:
+		case s.entries <- e:
 			wait.Stop()
 			return nil
 		case <-ctx.Done():
@@ -193,8 +194,8 @@ func (s *stream) push(ctx context.Context, c change) error {
 	}
 }
 
-// publish has what was read published until ctx ends. All that is there goes
-// together; nothing waits for more than that everybody sees it.
+// publish passes on what was read until ctx ends. All entries that are queued go
+// together. Their rows wait until everybody sees them, and for nothing else.
 func (s *stream) publish(ctx context.Context, visible func(context.Context, []uint32) error, publish func(context.Context, []int64) error) error {
 	for {
 		got, err := s.take(ctx)
@@ -215,36 +216,36 @@ func (s *stream) publish(ctx context.Context, visible func(context.Context, []ui
 	}
 }
 
-// taken are changes that are published together.
+// taken are entries that are published together.
 type taken struct {
 	rows []int64
-	xids []uint32 // the transactions that have inserted them
-	end  pglogrepl.LSN
+	xids []uint32      // the transactions that have inserted them
+	end  pglogrepl.LSN // the last position, 0 for none
 }
 
-func (t *taken) add(c change) {
-	if c.end != 0 {
-		t.end = c.end
+func (t *taken) add(e entry) {
+	if e.end != 0 {
+		t.end = e.end
 		return
 	}
-	t.rows = append(t.rows, c.row)
-	if n := len(t.xids); n == 0 || t.xids[n-1] != c.xid { // the rows of one come in a row
-		t.xids = append(t.xids, c.xid)
+	t.rows = append(t.rows, e.row)
+	if n := len(t.xids); n == 0 || t.xids[n-1] != e.xid { // the rows of one transaction follow each other
+		t.xids = append(t.xids, e.xid)
 	}
 }
 
-// take waits for a change and takes all that are there.
+// take waits for an entry and takes all that are queued.
 func (s *stream) take(ctx context.Context) (got taken, err error) {
 	select {
-	case c := <-s.changes:
-		got.add(c)
+	case e := <-s.entries:
+		got.add(e)
 	case <-ctx.Done():
 		return got, ctx.Err()
 	}
 	for range ahead {
 		select {
-		case c := <-s.changes:
-			got.add(c)
+		case e := <-s.entries:
+			got.add(e)
 		default:
 			return got, nil
 		}

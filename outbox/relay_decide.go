@@ -11,8 +11,8 @@ import (
 	"github.com/farandole/farandole/internal/text"
 )
 
-// fate is what becomes of a row that was claimed.
-type fate struct {
+// decision is what becomes of a row after a try to publish it.
+type decision struct {
 	status Status // Published, Pending or DeadLetter
 	// blamed says that the row is at fault: an attempt is spent.
 	blamed bool
@@ -21,33 +21,33 @@ type fate struct {
 	delay time.Duration
 }
 
-// decide says what becomes of a row. attempts are those before this one, age is
-// how long ago it was written, random is uniform in [0, 1]. It is pure: the table
-// in relay_fate_test.go is its specification.
-func decide(err error, attempts int, age time.Duration, cfg RelayConfig, random float64) fate {
+// decide says what becomes of a row whose try has ended with err. attempts are those
+// before this one, age is how long ago the row was written, random is uniform in
+// [0, 1]. It is pure: the table in relay_decide_test.go is its specification.
+func decide(err error, attempts int, age time.Duration, cfg RelayConfig, random float64) decision {
 	switch {
 	case err == nil:
-		return fate{status: Published}
+		return decision{status: Published}
 	case errors.Is(err, errUnsent):
-		return fate{status: Pending}
+		return decision{status: Pending}
 	case classOf(err) == "":
-		// Nobody counts these failures. What has waited for long can wait for as
-		// long again: delays grow as if they doubled.
-		return fate{status: Pending, waits: true, delay: scale(min(max(age, cfg.BaseDelay), cfg.MaxDelay), random)}
+		// These failures are not counted. A row that has waited for long can wait for
+		// as long again, so the delays grow as if they doubled.
+		return decision{status: Pending, waits: true, delay: scale(min(max(age, cfg.BaseDelay), cfg.MaxDelay), random)}
 	case attempts+1 >= cfg.MaxAttempts:
-		return fate{status: DeadLetter, blamed: true}
+		return decision{status: DeadLetter, blamed: true}
 	}
 	ceiling := cfg.MaxDelay
 	if cfg.BaseDelay <= cfg.MaxDelay>>attempts { // shifted this way nothing overflows
 		ceiling = cfg.BaseDelay << attempts
 	}
-	return fate{status: Pending, blamed: true, waits: true, delay: scale(ceiling, random)}
+	return decision{status: Pending, blamed: true, waits: true, delay: scale(ceiling, random)}
 }
 
 func scale(d time.Duration, by float64) time.Duration { return time.Duration(by * float64(d)) }
 
-// classOf names the fault of a row; "" when the row cannot be blamed: nobody was
-// there to take it, or not yet, or not from this user. What is not known to be an
+// classOf names the fault of a row, as in "too-large". It returns "" during an outage:
+// nobody takes the row, or not yet, or not from this user. What is not known to be an
 // outage is the row's fault: a row that is tried for ever holds its key for ever.
 func classOf(err error) string {
 	switch {
@@ -55,9 +55,9 @@ func classOf(err error) string {
 		return "unreadable"
 	case errors.Is(err, event.ErrNotAdmitted):
 		return "not-admitted"
-	case errors.Is(err, errNowhere):
+	case errors.Is(err, errNotStored):
 		return "no-stream"
-	case errors.Is(err, errSilence):
+	case errors.Is(err, errUnanswered):
 		return "unanswered"
 	case errors.Is(err, bus.ErrIDTaken):
 		return "id-taken"
@@ -74,9 +74,9 @@ func classOf(err error) string {
 	return "other"
 }
 
-// tell adds a failed attempt to a row's story. One that cannot be read, because
-// somebody else has written it, begins anew.
-func tell(story string, number int, err error, status Status, at time.Time, host string) string {
+// addAttempt adds a failed attempt to a row's story. A story that cannot be read,
+// because somebody else has written it, begins anew.
+func addAttempt(story string, number int, err error, status Status, at time.Time, host string) string {
 	var attempts []event.Attempt
 	if json.Unmarshal([]byte(story), &attempts) != nil {
 		attempts = nil
@@ -88,9 +88,9 @@ func tell(story string, number int, err error, status Status, at time.Time, host
 	if status == DeadLetter {
 		a.Reason = event.ReasonExhausted
 	}
-	told, err := json.Marshal(append(attempts, a))
+	list, err := json.Marshal(append(attempts, a))
 	if err != nil {
 		return "[]"
 	}
-	return string(told)
+	return string(list)
 }

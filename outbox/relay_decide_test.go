@@ -15,18 +15,18 @@ import (
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	cfg := RelayConfig{MaxAttempts: 3, BaseDelay: time.Second, MaxDelay: time.Minute}
-	waits := func(d time.Duration) fate { return fate{status: Pending, waits: true, delay: d} }
-	blamed := func(d time.Duration) fate { return fate{status: Pending, blamed: true, waits: true, delay: d} }
+	waits := func(d time.Duration) decision { return decision{status: Pending, waits: true, delay: d} }
+	blamed := func(d time.Duration) decision { return decision{status: Pending, blamed: true, waits: true, delay: d} }
 	for name, tt := range map[string]struct {
 		err      error
 		attempts int
 		age      time.Duration
 		random   float64
-		want     fate
+		want     decision
 	}{
-		"stored":                          {nil, 0, 0, 1, fate{status: Published}},
-		"stored after failures":           {nil, 2, time.Hour, 1, fate{status: Published}},
-		"not sent":                        {errUnsent, 2, time.Hour, 1, fate{status: Pending}},
+		"stored":                          {nil, 0, 0, 1, decision{status: Published}},
+		"stored after failures":           {nil, 2, time.Hour, 1, decision{status: Published}},
+		"not sent":                        {errUnsent, 2, time.Hour, 1, decision{status: Pending}},
 		"nats down, young row":            {bus.ErrUnavailable, 0, time.Millisecond, 1, waits(time.Second)},
 		"nats down, waits as long again":  {bus.ErrUnavailable, 0, 20 * time.Second, 1, waits(20 * time.Second)},
 		"nats down, old row":              {bus.ErrUnavailable, 0, time.Hour, 0.5, waits(30 * time.Second)},
@@ -37,19 +37,19 @@ func TestDecide(t *testing.T) {
 		"busy":                            {bus.ErrBusy, 2, 0, 1, waits(time.Second)},
 		"no stream":                       {bus.ErrNoStream, 2, 0, 1, waits(time.Second)},
 		"closed":                          {bus.ErrClosed, 2, 0, 1, waits(time.Second)},
-		"a conflict, last time":           {bus.ErrConflict, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
+		"a conflict, last time":           {bus.ErrConflict, 2, 0, 1, decision{status: DeadLetter, blamed: true}},
 		"anything else":                   {errors.New("?"), 0, 0, 1, blamed(time.Second)},
-		"anything else, last time":        {errors.New("?"), 2, 0, 1, fate{status: DeadLetter, blamed: true}},
-		"no stream, others have one":      {fmt.Errorf("%w: %w", errNowhere, bus.ErrNoStream), 2, 0, 1, fate{status: DeadLetter, blamed: true}},
-		"unanswered, others are answered": {fmt.Errorf("%w: %w", errSilence, bus.ErrUnavailable), 2, 0, 1, fate{status: DeadLetter, blamed: true}},
-		"not admitted":                    {event.ErrNotAdmitted, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
-		"another event has its id":        {bus.ErrIDTaken, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
+		"anything else, last time":        {errors.New("?"), 2, 0, 1, decision{status: DeadLetter, blamed: true}},
+		"no stream, others have one":      {fmt.Errorf("%w: %w", errNotStored, bus.ErrNoStream), 2, 0, 1, decision{status: DeadLetter, blamed: true}},
+		"unanswered, others are answered": {fmt.Errorf("%w: %w", errUnanswered, bus.ErrUnavailable), 2, 0, 1, decision{status: DeadLetter, blamed: true}},
+		"not admitted":                    {event.ErrNotAdmitted, 2, 0, 1, decision{status: DeadLetter, blamed: true}},
+		"another event has its id":        {bus.ErrIDTaken, 2, 0, 1, decision{status: DeadLetter, blamed: true}},
 		"too large, first time":           {bus.ErrTooLarge, 0, time.Hour, 1, blamed(time.Second)},
 		"too large, second time":          {fmt.Errorf("publish: %w", bus.ErrTooLarge), 1, time.Hour, 0.5, blamed(time.Second)},
-		"too large, last time":            {bus.ErrTooLarge, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
-		"refused, with attempts too many": {bus.ErrRefused, 9, 0, 1, fate{status: DeadLetter, blamed: true}},
-		"not a subject":                   {event.ErrInvalidName, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
-		"unreadable":                      {errUnreadable, 2, 0, 1, fate{status: DeadLetter, blamed: true}},
+		"too large, last time":            {bus.ErrTooLarge, 2, 0, 1, decision{status: DeadLetter, blamed: true}},
+		"refused, with attempts too many": {bus.ErrRefused, 9, 0, 1, decision{status: DeadLetter, blamed: true}},
+		"not a subject":                   {event.ErrInvalidName, 2, 0, 1, decision{status: DeadLetter, blamed: true}},
+		"unreadable":                      {errUnreadable, 2, 0, 1, decision{status: DeadLetter, blamed: true}},
 	} {
 		if got := decide(tt.err, tt.attempts, tt.age, cfg, tt.random); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
@@ -70,7 +70,7 @@ func TestStory(t *testing.T) {
 		if n == 2 {
 			status = DeadLetter
 		}
-		story = tell(story, n, fmt.Errorf("%w: \x00\xff%s", bus.ErrTooLarge, strings.Repeat("é", event.MaxErrorText)), status, at, "here")
+		story = addAttempt(story, n, fmt.Errorf("%w: \x00\xff%s", bus.ErrTooLarge, strings.Repeat("é", event.MaxErrorText)), status, at, "here")
 	}
 	var got []event.Attempt
 	if err := json.Unmarshal([]byte(story), &got); err != nil {
