@@ -17,20 +17,20 @@ import (
 	"github.com/farandole/farandole/internal/terminal"
 )
 
-// app is what commands share: the global flags and the streams. stdout carries
-// data only; whatever else there is to say goes to stderr.
+// app is what all commands share: the global flags and the standard streams. Data go
+// to stdout, everything else to stderr.
 type app struct {
 	root *cli
 	in   *bufio.Reader
-	out  io.Writer // as it is: data
-	json io.Writer // out, with what a terminal obeys as JSON escapes
+	out  io.Writer // stdout, unchanged
+	json io.Writer // stdout; what controls a terminal is written as JSON escapes
 	err  io.Writer
-	// styled is out for people: without colours unless it is a terminal that
-	// wants them (NO_COLOR, TERM=dumb).
+	// styled is stdout for people: with colours if it is a terminal and neither
+	// NO_COLOR nor TERM=dumb is set.
 	styled io.Writer
-	// asks says that somebody is there to answer a question.
+	// asks says that stdin and stderr are terminals: somebody can answer a question.
 	asks bool
-	// live says that stderr is a terminal, for progress.
+	// live says that stderr is a terminal, which can show a progress bar.
 	live bool
 	now  func() time.Time
 }
@@ -53,7 +53,8 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// log returns the logger on stderr; level is the command's default.
+// log returns the logger, which writes to stderr. level is used unless --log-level
+// is given.
 func (a *app) log(level string) zerolog.Logger {
 	if a.root.LogLevel != "" {
 		level = a.root.LogLevel
@@ -79,19 +80,19 @@ func (a *app) printJSON(document any) error {
 	return e.Encode(document)
 }
 
-// say writes a line for people to stderr.
+// say writes a line to stderr.
 func (a *app) say(format string, args ...any) {
 	fmt.Fprintf(a.err, format+"\n", args...)
 }
 
-// printf writes a line of human-readable data to stdout.
+// printf writes a line of data for people to stdout.
 func (a *app) printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(a.styled, format+"\n", args...)
 	return err
 }
 
-// confirm asks before something is destroyed. Without a terminal it refuses:
-// nobody would see the question.
+// confirm asks a question before something is destroyed, unless yes is set. Without
+// a terminal it refuses, because nobody would see the question.
 func (a *app) confirm(yes bool, question string) error {
 	if yes {
 		return nil

@@ -16,14 +16,14 @@ type benchCmd struct {
 	Replicas    int    `default:"1" help:"Replicas of the streams: 1, 3 or 5. Default: ${default}."`
 }
 
-// benchReport is what bench prints as JSON.
+// benchReport is the JSON that bench prints.
 type benchReport struct {
 	Ledger      string `json:"ledger"`
 	Concurrency int    `json:"concurrency"`
 	hopbench.Result
 }
 
-// Run measures on a system of its own, under a prefix that nobody else uses.
+// Run measures with streams and buckets of its own, under a random prefix.
 func (c *benchCmd) Run(ctx context.Context, a *app) error {
 	if c.Events < 1 || c.Concurrency < 1 || c.Replicas < 1 {
 		return usageErrorf("bench: --events, --concurrency and --replicas want at least 1")

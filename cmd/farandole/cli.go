@@ -2,20 +2,20 @@ package main
 
 import "github.com/alecthomas/kong"
 
-// cli is the command line: one field a command or global flag.
+// cli is the command line. Each field is a command or a global flag.
 type cli struct {
 	Connection connection `embed:"" group:"connection"`
 	LogLevel   string     `enum:",debug,info,warn,error,off" default:"" env:"FARANDOLE_LOG_LEVEL" placeholder:"LEVEL" help:"Least level logged to stderr: debug, info, warn, error or off. Default: warn; off for demo."`
 
-	Demo        demoCmd        `cmd:"" help:"A whole system with injected trouble, in this process, audited at the end."`
+	Demo        demoCmd        `cmd:"" help:"Run a whole system in this process, with injected faults, and audit it at the end."`
 	Serve       serveCmd       `cmd:"" help:"Run services."`
-	Topology    topologyCmd    `cmd:"" help:"Streams and buckets: what differs, and make it so."`
+	Topology    topologyCmd    `cmd:"" help:"Streams and buckets: show what differs from what is wanted, or change it."`
 	Publish     publishCmd     `cmd:"" help:"Publish one event."`
 	Tail        tailCmd        `cmd:"" help:"Follow events."`
 	Webhook     webhookCmd     `cmd:"" help:"Deliver events to a URL, each as one HTTP POST."`
-	Relay       relayCmd       `cmd:"" help:"Publish what services in any language write into an outbox."`
-	DLQ         dlqCmd         `cmd:"" name:"dlq" help:"Dead letters: look, replay, discard."`
-	Consumer    consumerCmd    `cmd:"" help:"Durable consumers: take types out."`
+	Relay       relayCmd       `cmd:"" help:"Publish the events that services in any language write into an outbox."`
+	DLQ         dlqCmd         `cmd:"" name:"dlq" help:"Dead letters: list, show, replay, discard."`
+	Consumer    consumerCmd    `cmd:"" help:"Durable consumers: take event types out."`
 	Bench       benchCmd       `cmd:"" help:"Measure this server: hops a second, on streams of its own."`
 	Healthcheck healthcheckCmd `cmd:"" help:"GET a URL; exit 0 if it answers 200, else 1."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`

@@ -10,8 +10,8 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// connection is how to reach NATS. The environment variables are those of the
-// nats CLI where it has one.
+// connection holds the flags of a connection to NATS. The environment variables are
+// those of the nats CLI, as far as it has them.
 type connection struct {
 	Server   string        `short:"s" env:"NATS_URL" placeholder:"URL" help:"NATS servers, comma-separated. Default: nats://127.0.0.1:4222."`
 	Context  string        `env:"NATS_CONTEXT" placeholder:"NAME" help:"A context of the nats CLI."`
@@ -30,7 +30,7 @@ type connection struct {
 	TypePrefix string `env:"FARANDOLE_TYPE_PREFIX" placeholder:"com.acme." help:"Reverse-DNS prefix of event types, with its final dot."`
 }
 
-// config returns the bus configuration for a connection named name.
+// config returns the settings of a connection with this name.
 func (c connection) config(name string, log zerolog.Logger) bus.Config {
 	return bus.Config{
 		URL:         c.Server,
@@ -51,7 +51,8 @@ func (c connection) config(name string, log zerolog.Logger) bus.Config {
 	}
 }
 
-// withBus runs f with a connection named after the command, and closes it.
+// withBus runs f with a connection that is named after the command, and then closes
+// the connection.
 func (a *app) withBus(ctx context.Context, command string, f func(*bus.Bus) error) error {
 	return withConfig(ctx, a.root.Connection.config(command, a.log("warn")), f)
 }

@@ -24,7 +24,7 @@ type consumerDropCmd struct {
 	Subject []string       `sep:"none" placeholder:"SUBJECT" help:"Subject to drop there, as the consumer has it. Can be repeated."`
 }
 
-// Run drops them, after it has said what that is and asked.
+// Run shows how many pending events would be dropped, asks, and drops them.
 func (c *consumerDropCmd) Run(ctx context.Context, a *app) error {
 	if (c.Stream == "") != (len(c.Subject) == 0) || (c.Stream == "") != (len(c.Type) > 0) {
 		return usageErrorf("consumer drop: want --type, or --stream and --subject")

@@ -19,10 +19,10 @@ type demoCmd struct {
 	Orders      int     `default:"200" help:"How many orders to place."`
 	Rate        float64 `default:"0" placeholder:"N" help:"Orders a second; 0 is as fast as possible."`
 	Concurrency int     `default:"16" help:"How many orders to place at once."`
-	Seed        uint64  `default:"1" help:"Draws customers, items and trouble; the same seed has the same outcome."`
+	Seed        uint64  `default:"1" help:"Seed of customers, items and faults; the same seed has the same outcome."`
 	Ledger      string  `enum:"kv,stream" default:"kv" help:"Where payment remembers what it has handled: kv or stream. Inventory always does in the stream, order in its database."`
-	DatabaseURL string  `name:"database-url" placeholder:"URL" help:"Postgres database for order, in a schema that is dropped in the end. Default: SQLite in a temporary directory; DATABASE_URL is not looked at."`
-	Faults      string  `enum:"none,some,storm" default:"some" help:"How much trouble: none, some or storm."`
+	DatabaseURL string  `name:"database-url" placeholder:"URL" help:"Postgres database for order, which gets a schema of its own there that is dropped at the end. Default: SQLite in a temporary directory; DATABASE_URL is ignored."`
+	Faults      string  `enum:"none,some,storm" default:"some" help:"How many faults to inject: none, some or storm."`
 }
 
 // Run runs the demo; it fails unless the audit holds.
@@ -46,7 +46,7 @@ func (c *demoCmd) Run(ctx context.Context, a *app) error {
 	return c.print(a, report)
 }
 
-// print shows how it went; an audit that fails is exit code 1.
+// print shows the report. It returns errSilent, exit code 1, if the audit has failed.
 func (c *demoCmd) print(a *app, r demo.Report) (err error) {
 	if c.JSON {
 		err = a.printJSON(r)
@@ -64,11 +64,11 @@ func printDemo(a *app, r demo.Report) error {
 	row := func(name string, n int, what string) { table.Row(name, terminal.Number(n), what) }
 	row("orders", r.Orders, "")
 	row("  confirmed", r.Confirmed, "")
-	row("  cancelled", r.Cancelled, "declined, out of stock, or the customer's wish")
+	row("  cancelled", r.Cancelled, "declined, out of stock, or by the customer")
 	row("  unfinished", r.Unfinished, "")
 	row("dead-lettered", r.DeadLettered, "")
 	row("  replayed", r.Replayed, "once the fault was gone")
-	row("  kept", r.Kept, "can never be handled: for people to look at")
+	row("  kept", r.Kept, "can never be handled; left for people to look at")
 	row("duplicates injected", r.DuplicatesInjected, "")
 	row("  suppressed", r.DuplicatesSuppressed, "")
 	row("crashes injected", r.CrashesInjected, "")
@@ -83,7 +83,7 @@ func printDemo(a *app, r demo.Report) error {
 	return printAudit(a, r.Audit)
 }
 
-// maxViolations is how many violations are printed; JSON has them all.
+// maxViolations is how many violations are printed for people. JSON has all.
 const maxViolations = 20
 
 func printAudit(a *app, r audit.Report) error {

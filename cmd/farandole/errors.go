@@ -9,10 +9,11 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// errSilent ends the program with exit code 1 when all has been said.
+// errSilent ends the program with exit code 1. What went wrong has been printed.
 var errSilent = errors.New("failed")
 
-// usageError is a mistake on the command line that the parser cannot see: exit code 2.
+// usageError is a mistake on the command line that the parser does not find: exit
+// code 2.
 type usageError struct{ text string }
 
 func (e usageError) Error() string { return e.text }
@@ -21,8 +22,8 @@ func usageErrorf(format string, args ...any) error {
 	return usageError{fmt.Sprintf(format, args...)}
 }
 
-// isUsage reports whether the command line is at fault: what it asks for is
-// illegal wherever it is asked.
+// isUsage reports whether the command line is wrong: the error would be the same on
+// every system.
 func isUsage(err error) bool {
 	var usage usageError
 	for _, sentinel := range []error{dlq.ErrSelection, event.ErrInvalidType, event.ErrInvalidEvent, event.ErrInvalidName} {
@@ -33,7 +34,7 @@ func isUsage(err error) bool {
 	return errors.As(err, &usage)
 }
 
-// advice says what to do about an error, for those whose text does not say so.
+// advice says what to do about an error, if the error's own text does not.
 func advice(err error) string {
 	for _, a := range []struct {
 		is   error

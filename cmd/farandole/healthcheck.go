@@ -14,7 +14,7 @@ type healthcheckCmd struct {
 	Timeout time.Duration `default:"3s" help:"How long to wait for the answer."`
 }
 
-// Run gets the URL; anything but a 200 is an error with the beginning of the answer.
+// Run gets the URL. If the answer is not a 200, the error quotes its beginning.
 func (c *healthcheckCmd) Run(ctx context.Context, _ *app) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()

@@ -1,5 +1,6 @@
-// Command farandole runs, feeds, inspects and proves a Farandole system. See
-// "farandole --help"; the outside contract is in docs/contract.md.
+// Command farandole runs a Farandole system, publishes and shows its events, handles
+// its dead letters, and audits it. See "farandole --help". docs/contract.md says
+// what other programs may rely on.
 package main
 
 import (
@@ -27,12 +28,12 @@ const (
 )
 
 func main() {
-	// A reader that has seen enough ("| head -1") must not kill the process in
-	// the middle of something: the write fails with EPIPE, which ends it quietly.
+	// If a pipe's reader ends early ("| head -1"), SIGPIPE would kill the process at
+	// any point. Ignored, it becomes the error EPIPE, with which the command ends.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// After the first signal the default action is back: a second one ends
-	// the process at once.
+	// After the first signal the default action is restored, so that a second one
+	// ends the process at once.
 	context.AfterFunc(ctx, stop)
 	code := run(ctx, os.Args[1:], streams{in: os.Stdin, out: os.Stdout, err: os.Stderr})
 	stop()
@@ -46,11 +47,12 @@ type streams struct {
 }
 
 // run parses args, runs the command and returns the exit code. It is the whole
-// program but for the process around it.
+// program but for signals and os.Exit, so that tests can call it.
 func run(ctx context.Context, args []string, std streams) (code int) {
 	type exit int
 	defer func() {
-		// Kong leaves by its Exit function after --help; a panic brings the code here.
+		// Kong calls its Exit function after --help. It panics with the exit code,
+		// which is taken here.
 		if r := recover(); r != nil {
 			e, ok := r.(exit)
 			if !ok {
@@ -83,7 +85,8 @@ func run(ctx context.Context, args []string, std streams) (code int) {
 	return report(std.err, err)
 }
 
-// report prints what went wrong, on one line if it can be, and returns the exit code.
+// report prints an error, on one line unless its text has several, and returns the
+// exit code.
 func report(w io.Writer, err error) int {
 	switch {
 	case err == nil, errors.Is(err, syscall.EPIPE):

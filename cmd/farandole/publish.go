@@ -16,7 +16,7 @@ import (
 type publishCmd struct {
 	jsonFlag
 	Type string `arg:"" help:"Event type, <domain>.<event>.v<N>."`
-	Key  string `arg:"" help:"What the event is about: the saga's order id, for one."`
+	Key  string `arg:"" help:"What the event is about, as in ord-1: events of one key are handled in order."`
 
 	Data        string            `short:"d" placeholder:"DATA|@FILE|-" help:"Data, sent byte for byte: as given, from a file, or from stdin."`
 	ContentType string            `default:"application/json" help:"datacontenttype of the data."`
@@ -28,7 +28,7 @@ type publishCmd struct {
 	Ext         map[string]string `placeholder:"NAME=VALUE" mapsep:"none" help:"Extension attribute; repeat the flag for more."`
 }
 
-// published is what publish prints as JSON.
+// published is the JSON that publish prints.
 type published struct {
 	Stream    string         `json:"stream"`
 	Sequence  uint64         `json:"sequence"`
@@ -75,7 +75,7 @@ func (c *publishCmd) print(a *app, p published) error {
 	return a.printf("%s: %s %d, id %s, event key %s", outcome, terminal.Printable(p.Stream), p.Sequence, terminal.Printable(p.ID), p.EventKey)
 }
 
-// draft makes the event of the command line.
+// draft makes the event from the flags.
 func (c *publishCmd) draft(a *app) (event.Draft, error) {
 	data, err := c.data(a)
 	if err != nil {
@@ -99,8 +99,8 @@ func (c *publishCmd) draft(a *app) (event.Draft, error) {
 	return draft, nil
 }
 
-// contentID covers type and key, too: the same data about something else is
-// another event.
+// contentID makes an id from type, key and data. The same data under another type or
+// key is another event.
 func contentID(d event.Draft) (string, error) {
 	data := json.RawMessage(d.Data)
 	if d.ContentType != event.ContentTypeJSON {
@@ -117,7 +117,7 @@ func contentID(d event.Draft) (string, error) {
 	}{d.Type, d.Key, data})
 }
 
-// data reads what is to be sent.
+// data reads the event's data, from where --data says.
 func (c *publishCmd) data(a *app) ([]byte, error) {
 	switch {
 	case c.Data == "-":

@@ -12,10 +12,10 @@ import (
 	"github.com/farandole/farandole/internal/terminal"
 )
 
-// plainEvery is how often progress is a line where there is no terminal.
+// plainEvery is how often a line of progress is printed if stderr is no terminal.
 const plainEvery = 2 * time.Second
 
-// screen shows a demo's progress on stderr: a bar on a terminal, lines elsewhere.
+// screen shows the progress of a demo on stderr: a bar on a terminal, else lines.
 type screen struct {
 	app   *app
 	pool  *mpb.Progress // nil without a terminal
@@ -52,7 +52,7 @@ func summary(p demo.Progress) string {
 		terminal.Number(p.DeadLetters), terminal.Number(p.Duplicates), terminal.Number(p.Crashes))
 }
 
-// progress takes a new state of the run.
+// progress shows how far the run has come.
 func (s *screen) progress(p demo.Progress) {
 	s.mu.Lock()
 	changed := p.Phase != s.last.Phase
@@ -68,7 +68,7 @@ func (s *screen) progress(p demo.Progress) {
 	}
 }
 
-// notice shows a remarkable event above the bar.
+// notice shows a sentence above the bar.
 func (s *screen) notice(text string) {
 	line := fmt.Sprintf("%6.1fs  %s\n", s.app.now().Sub(s.begun).Seconds(), terminal.Printable(text))
 	if s.pool == nil {
@@ -78,7 +78,7 @@ func (s *screen) notice(text string) {
 	fmt.Fprint(s.pool, line)
 }
 
-// close leaves the bar as it is and gives the terminal back.
+// close ends the bar, which stays on the terminal as it is.
 func (s *screen) close() {
 	if s.pool == nil {
 		return

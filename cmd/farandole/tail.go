@@ -54,7 +54,7 @@ func (c *tailCmd) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// options filters at the server as far as subjects tell.
+// options lets the server filter by type and key, as far as subjects hold them.
 func (c *tailCmd) options(ctx context.Context, a *app, b *bus.Bus) (follow.Options, error) {
 	o := follow.Options{FromStart: c.FromStart, NoFollow: c.NoFollow}
 	if c.Since > 0 {
@@ -80,14 +80,14 @@ func (c *tailCmd) options(ctx context.Context, a *app, b *bus.Bus) (follow.Optio
 	return o, nil
 }
 
-// folded reports whether the stream may have put partitions in the place of
-// keys. If it cannot be told, all events are read.
+// folded reports whether the stream's subjects may hold partitions instead of keys.
+// If that cannot be found out it is true, and all events are read.
 func (c *tailCmd) folded(ctx context.Context, b *bus.Bus) bool {
 	stream, err := b.Stream(ctx, b.Names().EventsStream())
 	return err != nil || stream.CachedInfo().Config.SubjectTransform != nil
 }
 
-// wants decides what subjects do not tell.
+// wants filters by what the server cannot: an event's own key and correlation.
 func (c *tailCmd) wants(subject string, e event.Event, problem string) bool {
 	if c.Key == "" && c.Correlation == "" {
 		return true
@@ -96,7 +96,8 @@ func (c *tailCmd) wants(subject string, e event.Event, problem string) bool {
 		(c.Key == "" || isAbout(subject, e, event.Key(c.Key)))
 }
 
-// isAbout goes by the event's own key; one without stands on the subject of it.
+// isAbout reports whether an event has this key: by its partitionkey, or by its
+// subject if it has none.
 func isAbout(subject string, e event.Event, key event.Key) bool {
 	if event.Extension(e, event.ExtKey) == "" && strings.HasSuffix(subject, "."+event.EscapeKey(key)) {
 		return true
@@ -107,7 +108,8 @@ func isAbout(subject string, e event.Event, key event.Key) bool {
 func (c *tailCmd) print(a *app, m follow.Message, e event.Event, problem string) error {
 	switch {
 	case problem != "":
-		// Not an event, so not on stdout among events; silence would hide poison.
+		// It is no event and so does not go to stdout. Without a word on stderr
+		// nobody would know of it.
 		a.say("farandole: tail: message %d on %s: %s", m.Sequence, terminal.Printable(m.Subject), terminal.Printable(problem))
 		return nil
 	case c.JSON:
@@ -127,9 +129,9 @@ func (c *tailCmd) print(a *app, m follow.Message, e event.Event, problem string)
 	return err
 }
 
-// eventLine is an event in the CloudEvents JSON format on one line. Its data
-// are their very bytes, in member data as they are, or base64 where a line of
-// JSON cannot hold them: when they have line breaks, or what a terminal obeys.
+// eventLine is an event in the CloudEvents JSON format on one line. The bytes of its
+// data are unchanged: in the member data, or in data_base64 if a line of JSON cannot
+// hold them, because they have line breaks or control a terminal.
 func eventLine(e event.Event) ([]byte, error) {
 	e.DataBase64 = e.DataBase64 || bytes.ContainsFunc(e.Data(), terminal.Obeyed)
 	m, err := event.EncodeStructured(e)

@@ -40,7 +40,7 @@ func (c *topologyPlanCmd) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// Run carries the plan out, unless something in it is refused.
+// Run carries the plan out, unless a step of it is refused.
 func (c *topologyApplyCmd) Run(ctx context.Context, a *app) error {
 	return a.withBus(ctx, "topology", func(b *bus.Bus) error {
 		plan, err := topology.NewPlan(ctx, b, topology.New(b.Names(), wantedTopology(c.Replicas)))
@@ -54,7 +54,7 @@ func (c *topologyApplyCmd) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// print shows a plan; it returns errSilent when a step is refused.
+// print shows a plan. It returns errSilent if a step is refused.
 func (c *topologyFlags) print(a *app, plan topology.Plan) error {
 	var err error
 	if c.JSON {
@@ -69,7 +69,7 @@ func (c *topologyFlags) print(a *app, plan topology.Plan) error {
 	return err
 }
 
-// topology is what a system of the demo's services wants.
+// topology is what the demo's services need.
 func wantedTopology(replicas int) topology.Config {
 	return topology.Config{Replicas: replicas, Buckets: []string{payment.Bucket}}
 }

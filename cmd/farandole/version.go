@@ -12,7 +12,8 @@ type versionCmd struct {
 	jsonFlag
 }
 
-// buildVersion is what was linked in, else what the Go tool recorded.
+// buildVersion returns the version that was linked in, else the one that the Go tool
+// recorded in the binary.
 func buildVersion() (v, revision string) {
 	v = version
 	info, ok := debug.ReadBuildInfo()

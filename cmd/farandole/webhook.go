@@ -46,7 +46,7 @@ func (c *webhookCmd) Run(ctx context.Context, a *app) error {
 	if connection.Wait == 0 {
 		connection.Wait = lateServer
 	}
-	// Before anything is dialled: that the server is missing would hide it.
+	// Checked before connecting: else a missing server would hide the mistake.
 	if cfg.Types, err = c.types(connection.Names); err != nil {
 		return err
 	}
@@ -54,17 +54,17 @@ func (c *webhookCmd) Run(ctx context.Context, a *app) error {
 		return usageError{err.Error()}
 	}
 	err = withConfig(ctx, connection, func(b *bus.Bus) error { return c.deliver(ctx, a, b, cfg) })
-	if ctx.Err() != nil && errors.Is(err, bus.ErrConnect) { // told to stop while still waiting for the server
+	if ctx.Err() != nil && errors.Is(err, bus.ErrConnect) { // stopped while it waited for the server
 		return nil
 	}
 	return err
 }
 
-// deliver runs the webhook, and HTTP for those who watch it.
+// deliver runs the webhook, and an HTTP server for health and metrics.
 func (c *webhookCmd) deliver(ctx context.Context, a *app, b *bus.Bus, cfg webhook.Config) error {
 	w, err := webhook.New(b, cfg)
 	if err != nil {
-		return usageError{err.Error()} // it does no I/O: settings are all that can be wrong
+		return usageError{err.Error()} // New does no I/O, so a setting is wrong
 	}
 	process := prometheus.NewRegistry()
 	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -83,7 +83,7 @@ func (c *webhookCmd) deliver(ctx context.Context, a *app, b *bus.Bus, cfg webhoo
 	return host.New(h).Run(ctx)
 }
 
-// config is what flags say, but for the types.
+// config makes the webhook's settings from the flags, but for the types.
 func (c *webhookCmd) config(log zerolog.Logger) (webhook.Config, error) {
 	secrets := c.Secret
 	if c.SecretFile != "" {
@@ -92,7 +92,7 @@ func (c *webhookCmd) config(log zerolog.Logger) (webhook.Config, error) {
 			return webhook.Config{}, fmt.Errorf("webhook: %w", err)
 		}
 		secrets = append(secrets, strings.Fields(string(text))...)
-		if len(secrets) == 0 { // deliveries would go out unsigned
+		if len(secrets) == 0 { // deliveries would not be signed
 			return webhook.Config{}, usageErrorf("webhook: no secret in %s", c.SecretFile)
 		}
 	}
@@ -105,7 +105,8 @@ func (c *webhookCmd) config(log zerolog.Logger) (webhook.Config, error) {
 	return cfg, nil
 }
 
-// types are the event types without the system's prefix, with which they may be given.
+// types returns the event types of --type. They may be given with the system's type
+// prefix, which is removed.
 func (c *webhookCmd) types(n event.Names) ([]event.Type, error) {
 	types := make([]event.Type, len(c.Type))
 	for i, t := range c.Type {
