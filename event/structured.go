@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/internal/text"
@@ -69,22 +71,15 @@ func appendName(b []byte, name string) []byte {
 	return append(appendText(b, name), ':')
 }
 
-// appendText appends a JSON string. A CloudEvents string has no control
-// characters, so there are two to escape.
+// appendText appends a JSON string.
 func appendText(b []byte, s string) []byte {
-	b = append(b, '"')
-	for i := range len(s) {
-		if s[i] == '"' || s[i] == '\\' {
-			b = append(b, '\\')
-		}
-		b = append(b, s[i])
-	}
-	return append(b, '"')
+	b, _ = jsontext.AppendQuote(b, s) //nolint:errcheck // the text of an attribute is valid UTF-8
+	return b
 }
 
 // embeddable reports whether data comes back the same when it stands in an envelope.
 func embeddable(data []byte) bool {
-	return !isSpace(data[0]) && !isSpace(data[len(data)-1]) && string(data) != "null" &&
+	return len(bytes.Trim(data, jsonSpace)) == len(data) && string(data) != "null" &&
 		nesting(data) < maxNesting && utf8.Valid(data) && json.Valid(data)
 }
 
