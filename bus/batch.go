@@ -21,8 +21,8 @@ const (
 	headerBatchCommit   = "Nats-Batch-Commit"
 )
 
-// BatchHeaderSize is by how much the headers of a batch enlarge a message, at most.
-const BatchHeaderSize = len(HeaderBatchID+": "+"\r\n") + 26 +
+// batchHeaderSize is by how much the headers of a batch enlarge a message, at most.
+const batchHeaderSize = len(HeaderBatchID+": "+"\r\n") + 26 +
 	len(HeaderBatchSequence+": 1000\r\n") + len(headerBatchCommit+": 1\r\n")
 
 // BatchError is returned when one message of a batch can never be in it.
@@ -49,14 +49,13 @@ func (e *BatchError) Unwrap() error { return e.Err }
 // The stream must allow atomic batches, and refuses one for any of its
 // messages: for an expected sequence that does not match ([ErrConflict]), or a
 // message id that it knows ([ErrDuplicate]). [ErrIncomplete] and [ErrBusy] are
-// worth another try. A single message is sent without a batch. Errors are those of [Bus.Send], and a [*BatchError] before
-// anything is sent.
+// worth another try. A single message is sent without a batch. Errors are those of
+// [Bus.Send], and a [*BatchError] before anything is sent.
 func (b *Bus) SendBatch(ctx context.Context, msgs []*nats.Msg) (*Pending, error) {
 	last := len(msgs) - 1
 	if last < 0 || last >= MaxBatch {
 		return nil, fmt.Errorf("bus: batch of %d messages: %w: want 1 to %d", len(msgs), ErrTooLarge, MaxBatch)
 	}
-	limit := b.nc.MaxPayload()
 	id := []string{rand.Text()}
 	for i, m := range msgs {
 		delete(m.Header, headerBatchCommit)
@@ -70,10 +69,7 @@ func (b *Bus) SendBatch(ctx context.Context, msgs []*nats.Msg) (*Pending, error)
 		}
 		m.Header[HeaderBatchID] = id
 		m.Header[HeaderBatchSequence] = []string{strconv.Itoa(i + 1)}
-		if size := PayloadSize(m); limit > 0 && size > limit-int64(BatchHeaderSize) {
-			return nil, &BatchError{Index: i, Err: fmt.Errorf("bus: publish %s: %w: %d bytes, the server takes %d", m.Subject, ErrTooLarge, size, limit)}
-		}
-		if err := b.Fit(m); err != nil {
+		if err := b.fit(m, batchHeaderSize); err != nil {
 			return nil, &BatchError{Index: i, Err: err}
 		}
 	}
@@ -93,34 +89,4 @@ func (b *Bus) SendBatch(ctx context.Context, msgs []*nats.Msg) (*Pending, error)
 	}
 	p.from, p.batch = notices, msgs
 	return p, nil
-}
-
-// MaxHeader is the most that a stream stores as headers of one message, in bytes.
-const MaxHeader = 1<<16 - 1
-
-// PayloadSize is the part of a message that the server's max_payload bounds:
-// headers and data.
-func PayloadSize(m *nats.Msg) int64 { return int64(headerSize(m) + len(m.Data)) }
-
-func headerSize(m *nats.Msg) int {
-	size := len("NATS/1.0\r\n") + len("\r\n")
-	for name, values := range m.Header {
-		for _, value := range values {
-			size += len(name) + len(": ") + len(value) + len("\r\n")
-		}
-	}
-	return size
-}
-
-// Fit says why a message can never be stored, as far as that is known without
-// asking a stream: its headers are too large for any, or the whole of it is for
-// this server. The error matches [ErrTooLarge].
-func (b *Bus) Fit(m *nats.Msg) error {
-	if size := headerSize(m); size > MaxHeader {
-		return fmt.Errorf("bus: publish %s: %w: %d bytes of headers, a stream takes %d", m.Subject, ErrTooLarge, size, MaxHeader)
-	}
-	if size, limit := PayloadSize(m), b.nc.MaxPayload(); limit > 0 && size > limit {
-		return fmt.Errorf("bus: publish %s: %w: %d bytes, the server takes %d", m.Subject, ErrTooLarge, size, limit)
-	}
-	return nil
 }

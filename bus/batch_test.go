@@ -64,7 +64,7 @@ func TestSendBatch_refused(t *testing.T) {
 	moved := message(b, "known")
 	moved.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
 	large := message(b, "large")
-	large.Data = make([]byte, b.Conn().MaxPayload()-int64(bus.BatchHeaderSize))
+	large.Data = make([]byte, b.Conn().MaxPayload()-bus.PayloadSize(large)) // fits alone, without the headers of a batch
 	for name, c := range map[string]struct {
 		guilty *nats.Msg
 		want   error
@@ -90,7 +90,15 @@ func TestSendBatch_refused(t *testing.T) {
 	if n := stream.CachedInfo().State.Msgs; n != 1 {
 		t.Errorf("%d messages stored, want the first only", n)
 	}
-	if got, want := bus.PayloadSize(large), int64(large.Size()-len(large.Subject)); got != want {
-		t.Errorf("PayloadSize = %d, want %d", got, want)
+}
+
+// The client's own encoding counts what it sends.
+func TestPayloadSizeIsWhatTheServerCounts(t *testing.T) {
+	t.Parallel()
+	for _, header := range []nats.Header{nil, {}, {"ce-id": {"1"}, "ce-source": {"/a", "/b"}, "ce-x": {" trimmed\t"}, "Nats-Msg-Id": {""}}} {
+		m := &nats.Msg{Subject: "events.order.placed.v1.o-1", Header: header, Data: []byte("0123456789")}
+		if got, want := bus.PayloadSize(m), int64(m.Size()-len(m.Subject)); got != want {
+			t.Errorf("PayloadSize with headers %v is %d, want %d", header, got, want)
+		}
 	}
 }

@@ -53,8 +53,6 @@ func ExampleConnect() {
 	// create  DLQ
 	// create  KV_dedup
 	// create  KV_state
-	// create  KV_sagas
-	// create  KV_contracts
 	// {Stream:EVENTS Sequence:1 Duplicate:false}
 	// {Stream:EVENTS Sequence:1 Duplicate:true}
 }

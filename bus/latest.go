@@ -92,8 +92,6 @@ func messageOf(answer []byte, stream string) (*jetstream.RawStreamMsg, error) {
 	case said.Error == nil:
 	case said.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
 		return nil, nil
-	case said.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound:
-		return nil, fmt.Errorf("bus: read %s: %w", stream, ErrNoStream)
 	default:
 		return nil, fmt.Errorf("bus: read %s: %w", stream, requestFault(said.Error, ErrRefused))
 	}

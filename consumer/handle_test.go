@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
 )
 
@@ -85,19 +84,6 @@ type wrapsNoOne struct{}
 
 func (*wrapsNoOne) Error() string   { return "no one" }
 func (*wrapsNoOne) Unwrap() []error { return nil }
-
-// TestPayloadSizeIsWhatTheServerCounts compares with the client's own encoding.
-func TestPayloadSizeIsWhatTheServerCounts(t *testing.T) {
-	t.Parallel()
-	m := &nats.Msg{
-		Subject: "events.order.placed.v1.o-1",
-		Header:  nats.Header{"ce-id": {"1"}, "ce-source": {"/a", "/b"}, "Nats-Msg-Id": {""}},
-		Data:    []byte("0123456789"),
-	}
-	if got, want := bus.PayloadSize(m), int64(m.Size()-len(m.Subject)); got != want {
-		t.Errorf("PayloadSize = %d, want %d", got, want)
-	}
-}
 
 func TestLaneOf(t *testing.T) {
 	t.Parallel()

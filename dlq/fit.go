@@ -2,7 +2,6 @@ package dlq
 
 import (
 	"fmt"
-	"net/textproto"
 	"strings"
 	"unicode/utf8"
 
@@ -13,10 +12,8 @@ import (
 )
 
 const (
-	// maxHeaderBytes is the most that JetStream stores as headers of one message.
-	maxHeaderBytes = 1<<16 - 1
-	// emptyHeader is "NATS/1.0\r\n" and the final "\r\n".
-	emptyHeader = 12
+	// emptyHeader is what headers take besides their fields.
+	emptyHeader = len("NATS/1.0\r\n" + "\r\n")
 	// maxErrorBytes bounds an error text, maxHistoryBytes the attempts, both encoded.
 	maxErrorBytes   = 4 << 10
 	maxHistoryBytes = 16 << 10
@@ -41,29 +38,16 @@ type packer struct {
 // for none. The error matches [bus.ErrTooLarge] when the message as it is
 // exceeds the limit.
 func newPacker(m *nats.Msg, limit int64) (*packer, error) {
-	used := 0
-	for name, values := range m.Header {
-		for _, value := range values {
-			used += headerSize(name, value)
-		}
-	}
-	if used > 0 {
-		used += emptyHeader
-	}
-	room := int64(maxHeaderBytes)
+	used := bus.HeaderSize(m.Header)
+	room := int64(bus.MaxHeader)
 	if limit > 0 {
 		room = min(room, limit-int64(len(m.Data)))
 	}
 	if int64(used) > room {
 		return nil, fmt.Errorf("%w: %d bytes of data and %d of headers; the server takes %d, of these %d for headers",
-			bus.ErrTooLarge, len(m.Data), used, limit, maxHeaderBytes)
+			bus.ErrTooLarge, len(m.Data), used, limit, bus.MaxHeader)
 	}
 	return &packer{msg: m, room: max(0, int(room)-max(used, emptyHeader))}, nil
-}
-
-// headerSize is what the client sends for a header; it trims the value.
-func headerSize(name, value string) int {
-	return len(name) + len(": ") + len(textproto.TrimString(value)) + len("\r\n")
 }
 
 // put adds a header if it fits; an empty value is no header.
@@ -71,7 +55,7 @@ func (p *packer) put(name, value string) bool {
 	if value == "" {
 		return true
 	}
-	size := headerSize(name, value)
+	size := bus.FieldSize(name, value)
 	if size > p.room {
 		p.cut = true
 		return false
@@ -83,7 +67,7 @@ func (p *packer) put(name, value string) bool {
 
 // putText adds an error text, encoded and cut to fit into half of the room.
 func (p *packer) putText(name, value string) {
-	limit := min(maxErrorBytes, p.room/2-headerSize(name, ""))
+	limit := min(maxErrorBytes, p.room/2-bus.FieldSize(name, ""))
 	value = cut(value, maxErrorBytes)
 	encoded := encode(value)
 	if len(encoded) > limit {
@@ -100,7 +84,7 @@ func (p *packer) putAttempts(name string, attempts []event.Attempt) {
 		p.cut = true
 		attempts = append(attempts[:1:1], attempts[len(attempts)-maxAttempts+1:]...)
 	}
-	limit := min(maxHistoryBytes, p.room-headerSize(name, ""))
+	limit := min(maxHistoryBytes, p.room-bus.FieldSize(name, ""))
 	doc := formatAttempts(shortened(attempts, longError))
 	if len(doc) > limit {
 		p.cut = true

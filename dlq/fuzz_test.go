@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/farandole/farandole/bus"
 )
 
 // Whatever fails with whatever text, the letter and its replay can be sent,
@@ -18,7 +20,7 @@ func FuzzLetter(f *testing.F) {
 		m := &nats.Msg{Subject: "shop.events.order.placed.v1.k", Header: nats.Header{"ce-id": {"1"}, name: {value}}, Data: data}
 		own := &nats.Msg{Header: originals(m.Header), Data: data}
 		limit := int64(onWire(own)) + int64(room)
-		if onWire(own)-len(data)+int(room) > maxHeaderBytes {
+		if onWire(own)-len(data)+int(room) > bus.MaxHeader {
 			t.Skip("more than any server stores")
 		}
 		l, err := Letter(testNames, m, testOrigin, testStory(attempt(1, text, text), attempt(2, text, text)), limit)

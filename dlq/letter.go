@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
 )
 
@@ -71,7 +72,7 @@ func Letter(n event.Names, failed *nats.Msg, from Origin, s Story, maxPayload in
 
 	// The most important first: the subject has consumer, reason and event
 	// key, so what a replay needs besides is the count and the subject.
-	sayCut := p.reserve(headerSize(headerCut, "1"))
+	sayCut := p.reserve(bus.FieldSize(headerCut, "1"))
 	p.put(headerCount, strconv.Itoa(past.replays+1))
 	p.put(headerSubject, encode(past.subject))
 	p.put(headerClass, encode(cut(last.Class, 128)))

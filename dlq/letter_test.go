@@ -293,7 +293,7 @@ func TestLetter_headers_stay_below_what_jetstream_stores(t *testing.T) {
 		attempts = append(attempts, attempt(i, "c", strings.Repeat("é", 1024)))
 	}
 	l := mustLetter(t, m, testStory(attempts...), 0)
-	if size := onWire(l) - len(l.Data); size > maxHeaderBytes {
+	if size := onWire(l) - len(l.Data); size > bus.MaxHeader {
 		t.Errorf("%d bytes of headers", size)
 	}
 	if history := stored(l).record().Attempts; len(history) < 2 || history[len(history)-1].Number != 199 {

@@ -24,7 +24,7 @@ type Topology struct {
 type Config struct {
 	// Replicas of every stream. Defaults to 1.
 	Replicas int
-	// Buckets are the KV buckets, besides dedup, state, sagas and contracts. Defaults to none.
+	// Buckets are the KV buckets, besides dedup and state. Defaults to none.
 	Buckets []string
 	// Duplicates is how long the event stream recognises a message id, so that
 	// publishing again stores nothing. It must not exceed EventsMaxAge.
@@ -44,7 +44,7 @@ type Config struct {
 // dead letters, and the KV buckets. It asks nobody; see [Provision].
 func New(names event.Names, cfg Config) Topology {
 	t := Topology{Streams: []jetstream.StreamConfig{timersStream(names, cfg), eventsStream(names, cfg), dlqStream(names, cfg)}}
-	for _, bucket := range append([]string{"dedup", event.StateBucket, "sagas", "contracts"}, cfg.Buckets...) {
+	for _, bucket := range append([]string{"dedup", event.StateBucket}, cfg.Buckets...) {
 		t.Streams = append(t.Streams, bucketStream(names.Bucket(bucket), cfg))
 	}
 	return t
