@@ -170,18 +170,17 @@ func (c *connection) PrepareContext(ctx context.Context, query string) (driver.S
 
 // turnOf waits for the turn of a statement, if it needs one.
 func (c *connection) turnOf(ctx context.Context, query string) (turn, error) {
+	kind := kindOf(query)
 	switch {
 	case c.inTx && c.ended:
 		return turn{}, errRolledBack // it would be committed by itself, without what was before
-	case c.inTx || c.bySQL:
-		return turn{}, nil
-	}
-	switch kindOf(query) {
-	case write:
+	case c.inTx:
+		c.ended = kind == commit // SQLite calls no hook for a commit of nothing
+	case c.bySQL:
+	case kind == write:
 		return c.writers.enter(ctx)
-	case control:
+	case kind == control:
 		c.bySQL = true
-	case read:
 	}
 	return turn{}, nil
 }

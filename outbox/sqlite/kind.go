@@ -14,8 +14,9 @@ const (
 	read kind = iota
 	// write statements queue, and all that are not known: that costs a moment.
 	write
-	// control statements begin or end a transaction.
+	// control statements begin a transaction or belong to one; commit ends it.
 	control
+	commit
 )
 
 var (
@@ -31,8 +32,10 @@ func kindOf(query string) kind {
 		if !changing.MatchString(query) {
 			return read
 		}
-	case "BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE":
+	case "BEGIN", "ROLLBACK", "SAVEPOINT", "RELEASE":
 		return control
+	case "COMMIT", "END":
+		return commit
 	}
 	return write
 }

@@ -64,6 +64,18 @@ func TestCommit_of_what_SQLite_has_rolled_back(t *testing.T) {
 	}
 }
 
+func TestTransaction_that_reads_and_was_committed_by_a_statement(t *testing.T) {
+	t.Parallel()
+	db, _ := table(t)
+	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
+	must(t, err)
+	exec(t, tx, "COMMIT")
+	if _, err = tx.ExecContext(t.Context(), "INSERT INTO t (n) VALUES (1)"); !errors.Is(err, sql.ErrTxDone) {
+		t.Errorf("the next statement: got %v, want ErrTxDone", err)
+	}
+	must(t, tx.Rollback())
+}
+
 func TestTransaction_goes_on_after_a_statement_that_failed_alone(t *testing.T) {
 	t.Parallel()
 	db, _ := table(t)
