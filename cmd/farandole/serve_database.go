@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -23,9 +22,6 @@ const databasePoll = 250 * time.Millisecond
 func (s *serving) openDatabase(ctx context.Context) (*database.Database, error) {
 	target := s.cmd.DatabaseURL
 	if target == "" {
-		if err := os.MkdirAll(s.cmd.Store, 0o750); err != nil {
-			return nil, fmt.Errorf("serve: store: %w", err)
-		}
 		target = filepath.Join(s.cmd.Store, orderFile)
 	}
 	db, err := database.Open(target)

@@ -174,6 +174,16 @@ func (s served) audit(t *testing.T, target string, ids ...string) {
 	})
 }
 
+// The store is made where it does not exist, also without the embedded server.
+func TestServe_makes_its_store(t *testing.T) {
+	t.Parallel()
+	nats := bustest.StartServer(t, bustest.ServerConfig{}).URL()
+	store := filepath.Join(t.TempDir(), "not", "there")
+	if code, stderr := serve(t, "all", "--server", nats, "--store", store).stop(); code != exitDone {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
 // Order and its neighbours in two processes that share a Postgres database.
 func TestServe_on_Postgres(t *testing.T) {
 	t.Parallel()

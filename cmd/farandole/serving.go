@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -59,6 +60,11 @@ func (s *serving) close() error {
 // start starts all that the services need, and makes the services, which the
 // host runs.
 func (s *serving) start(ctx context.Context) error {
+	if s.cmd.Store != "" {
+		if err := os.MkdirAll(s.cmd.Store, 0o750); err != nil {
+			return fmt.Errorf("serve: store: %w", err)
+		}
+	}
 	if s.cmd.Embedded {
 		if err := s.startServer(); err != nil {
 			return err
