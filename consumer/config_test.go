@@ -49,11 +49,11 @@ func TestConfigRules(t *testing.T) {
 		"cap below base":        {func(c *Config) { c.Retry.BaseDelay, c.Retry.MaxDelay = 2, 1 }, "MaxDelay 1ns is shorter than BaseDelay 2ns"},
 		"defer too fine":        {func(c *Config) { c.Retry.DeferAfter = 999 * time.Millisecond }, "Retry.DeferAfter 999ms: want at least 1s"},
 		"lease below timeout":   {func(c *Config) { c.Lease, c.HandlerTimeout = 2*time.Second, 3*time.Second }, "Lease 2s is shorter than HandlerTimeout 3s"},
-		"from without a stream": {func(c *Config) { c.From = &Source{Subjects: []string{"a"}} }, "From needs a stream"},
+		"from without a stream": {func(c *Config) { c.From = &Stream{Subjects: []string{"a"}} }, "From needs a stream"},
 		"from without room": {func(c *Config) {
-			c.From, c.Concurrency, c.InFlight = &Source{Stream: "S", Subjects: []string{"a"}}, 1, 1
+			c.From, c.Concurrency, c.InFlight = &Stream{Name: "S", Subjects: []string{"a"}}, 1, 1
 		}, "InFlight 1: want at least 2 with From"},
-		"from without subjects": {func(c *Config) { c.From = &Source{Stream: "S"} }, "at least one subject"},
+		"from without subjects": {func(c *Config) { c.From = &Stream{Name: "S"} }, "at least one subject"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/bus"
@@ -24,21 +24,16 @@ type Consumer struct {
 	log      zerolog.Logger
 	host     string
 
-	lanes    *lanes
-	flight   *flight
-	slots    *slots
-	suspects *suspects
-	// unsettled are events whose state others keep changing.
-	unsettled unsettled
-	budget    *budget
-	redrives  *budget // what comes back from the event stream, with From
-	health    *health
-	doubts    *doubts
-	metrics   *metrics
-	// durables are what is known of them, window the MaxAckPending that they have.
-	durables  durables
-	window    atomic.Int64
-	unhandled *unhandled
+	feeds      []*feed
+	lanes      *lanes
+	inFlight   *inFlight
+	slots      *slots
+	suspects   *suspects
+	contention contention
+	health     *health
+	doubts     *doubts
+	metrics    *metrics
+	unhandled  *unhandled
 	// schedules is the stream of timers and deferred retries.
 	schedules *schedules
 	// now is the server's clock: a wrong clock of this process neither hurries
@@ -73,15 +68,15 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 		bus: b, registry: r, cfg: cfg, ledger: ledger,
 		log:   cfg.Logger.With().Str(keyConsumer, string(cfg.Name)).Logger(),
 		host:  hostname(),
-		lanes: newLanes(max(1, cfg.InFlight/cfg.Concurrency)), flight: newFlight(), slots: newSlots(cfg.Concurrency, stopped),
+		lanes: newLanes(max(1, cfg.InFlight/cfg.Concurrency)), inFlight: newInFlight(), slots: newSlots(cfg.Concurrency, stopped),
 		suspects: newSuspects(), stopped: stopped, idle: make(chan *delivery),
-		budget: newBudget(cfg.InFlight - cfg.forRedrives()), redrives: newBudget(cfg.forRedrives()),
 		health:    &health{fade: max(2*cfg.Lease, minFade)},
 		doubts:    &doubts{fade: max(2*cfg.Lease, minFade) + cfg.Retry.MaxDelay},
 		schedules: &schedules{bus: b, timers: b.Names().TimersStream(), events: b.Names().EventsStream()},
 		now:       b.Clock(b.Names().EventsStream()).Now,
 		unhandled: newUnhandled(cfg),
 	}
+	c.feeds = c.newFeeds()
 	var err error
 	if c.metrics, err = newMetrics(c, cfg.Metrics); err != nil {
 		return nil, err
@@ -121,57 +116,17 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	defer stopBeats()
 
 	var pullers sync.WaitGroup
-	for _, s := range c.sources() {
-		pullers.Go(func() { c.pull(ctx, work, s) })
-		pullers.Go(func() { c.tend(ctx, work, s) })
+	for _, f := range c.feeds {
+		pullers.Go(func() { c.pull(ctx, work, f) })
+		pullers.Go(func() { c.tend(ctx, work, f) })
 	}
 	<-ctx.Done()
 	close(c.stopped)
 	for _, d := range c.lanes.empty() {
-		c.finish(d, c.giveBack(d, Released, 0))
+		c.finish(d, c.giveBack(d, released, 0))
 	}
 	pullers.Wait()
 	return c.drain(cancelWork)
-}
-
-// begin prepares, and waits for what comes by itself: for leaders as long as the
-// bus waits, and as long as need be for a connection that was lost meanwhile. The
-// consumer is unhealthy until then. Any other error is a person's to mend.
-func (c *Consumer) begin(ctx context.Context) error {
-	const part = "start"
-	c.health.set(part, errStarting)
-	for {
-		connected := c.bus.Conn().Stats().Reconnects
-		var wrong error
-		err := c.bus.Await(ctx, func(ctx context.Context) error {
-			err := c.prepare(ctx)
-			switch {
-			case err == nil:
-			case passes(err):
-				c.health.set(part, fmt.Errorf("%w: %w", errStarting, err))
-			default:
-				wrong, err = err, nil
-			}
-			return err
-		})
-		if wrong != nil {
-			return wrong
-		}
-		if err == nil {
-			c.health.clear(part)
-			return nil
-		}
-		lost := c.bus.Conn().IsReconnecting() || c.bus.Conn().Stats().Reconnects != connected
-		if ctx.Err() != nil || !lost {
-			return err
-		}
-		c.log.Warn().Err(err).Msg("connection lost while starting, will try again")
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(bindRetry):
-		}
-	}
 }
 
 // drain waits for the running handlers, first patiently, then cancelling.
@@ -193,7 +148,7 @@ func (c *Consumer) drain(cancel context.CancelCauseFunc) error {
 		c.flush()
 		return nil
 	case <-time.After(cancelGrace):
-		return fmt.Errorf("%w: %s: %d events", ErrAbandoned, c.cfg.Name, c.flight.size())
+		return fmt.Errorf("%w: %s: %d events", ErrAbandoned, c.cfg.Name, c.inFlight.size())
 	}
 }
 
@@ -216,113 +171,10 @@ const (
 	flushTimeout = 5 * time.Second
 )
 
-// Health returns nil while the consumer makes progress, else an error matching
-// [ErrUnhealthy] that joins what is wrong. It turns nil again by itself.
-func (c *Consumer) Health() error {
-	if err := c.bus.Health(); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnhealthy, err)
-	}
-	if err := c.ended.Load(); err != nil {
-		return errors.Join(fmt.Errorf("%w: %w", ErrUnhealthy, errEnded), *err)
-	}
-	now := time.Now()
-	errs := []error{c.health.err(now), c.flight.err(), c.unhandled.err(now)}
-	if ledger, ok := c.ledger.(interface{ Health() error }); ok {
-		if err := ledger.Health(); err != nil {
-			errs = append(errs, fmt.Errorf("%w: ledger: %w", ErrUnhealthy, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// dispatch takes a message from the server into its lane.
-func (c *Consumer) dispatch(work context.Context, m *nats.Msg, s source) {
-	d, err := newDelivery(c, m, s)
+func hostname() string {
+	name, err := os.Hostname()
 	if err != nil {
-		s.budget.release(1)
-		c.log.Error().Err(err).Msg("delivery without metadata ignored")
-		return
+		return "unknown"
 	}
-	c.flight.add(d)
-	select {
-	case <-c.stopped:
-		c.finish(d, c.giveBack(d, Released, 0))
-		return
-	default:
-	}
-	run, back := c.lanes.enter(d, time.Now())
-	switch {
-	case run:
-		c.start(work, d)
-	case back > 0:
-		c.finish(d, c.giveBack(d, Released, back))
-	}
-}
-
-// start has a worker run d's lane: one that waits for work, with a stack that
-// has grown to what the journey needs, else a new one.
-func (c *Consumer) start(work context.Context, d *delivery) {
-	select {
-	case c.idle <- d:
-	default:
-		c.running.Go(func() { c.worker(work, d) })
-	}
-}
-
-// worker runs lanes until the consumer stops, or until enough others wait.
-func (c *Consumer) worker(work context.Context, d *delivery) {
-	for {
-		c.runLane(work, d)
-		if c.idlers.Add(1) > int64(c.cfg.Concurrency) {
-			c.idlers.Add(-1)
-			return
-		}
-		select {
-		case d = <-c.idle:
-			c.idlers.Add(-1)
-		case <-c.stopped:
-			return
-		}
-	}
-}
-
-// runLane processes d and what is queued behind it, one after another.
-func (c *Consumer) runLane(work context.Context, d *delivery) {
-	for d != nil {
-		d = c.over(d, c.process(work, d))
-	}
-}
-
-// over ends d's run and returns what of its key runs next, nil if nothing does.
-func (c *Consumer) over(d *delivery, f fate) (next *delivery) {
-	c.suspects.leave(d)
-	c.finish(d, f)
-	next, back := c.lanes.leave(d, f.again, time.Now())
-	for _, h := range back {
-		c.finish(h.delivery, c.giveBack(h.delivery, Released, h.delay))
-	}
-	return next
-}
-
-// finish ends this process's hold on a delivery.
-func (c *Consumer) finish(d *delivery, f fate) {
-	c.quieten(d, f)
-	c.flight.remove(d)
-	d.leavePlace()
-	c.metrics.count(f.outcome)
-}
-
-// watchRetries turns the consumer unhealthy while deliveries that wait for
-// their retry use up what the server allows to be unacknowledged.
-func (c *Consumer) watchRetries() {
-	window := c.window.Load()
-	if n, strays := c.lanes.waits(), c.unhandled.size(); int64(n+strays) >= window && window > 0 {
-		waits := fmt.Sprintf("%d events wait for their retry", n)
-		if strays > 0 {
-			waits += fmt.Sprintf(" and %d for a handler of their type", strays)
-		}
-		c.health.set("retries", fmt.Errorf("%w: %s, MaxAckPending is %d: nothing else is delivered until one is due", errClogged, waits, window))
-		return
-	}
-	c.health.clear("retries")
+	return name
 }

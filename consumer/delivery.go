@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
@@ -25,8 +26,8 @@ type delivery struct {
 	stream   string
 	sequence uint64
 	stored   time.Time
-	budget   *budget // where it holds a place
-	extra    int     // or this many bytes instead of one
+	feed     *feed // it holds a place of its budget
+	extra    int   // or this many bytes instead of one
 	lane     string
 	redrive  dlq.Redrive // zero for an original delivery
 	// redelivered says that the event has been handed out before: this message,
@@ -47,12 +48,12 @@ type delivery struct {
 	// nak's delay by a whole ack wait.
 	settled bool
 
-	beat    time.Time // last heartbeat; belongs to flight
+	beat    time.Time // last heartbeat; belongs to inFlight
 	beating bool      // it is under way; likewise
 }
 
 // newDelivery reads where the message is stored from its reply subject.
-func newDelivery(c *Consumer, m *nats.Msg, s source) (*delivery, error) {
+func newDelivery(c *Consumer, m *nats.Msg, f *feed) (*delivery, error) {
 	meta, err := m.Metadata()
 	if err != nil {
 		return nil, fmt.Errorf("consumer: delivery on %s: %w", m.Subject, err)
@@ -63,10 +64,10 @@ func newDelivery(c *Consumer, m *nats.Msg, s source) (*delivery, error) {
 		stream:   meta.Stream,
 		sequence: meta.Sequence.Stream,
 		stored:   meta.Timestamp,
-		budget:   s.budget,
+		feed:     f,
 
-		// What a durable brings that catches up may have come by the other one.
-		redelivered: meta.NumDelivered > 1 || s.catchingUp,
+		// What comes by the durable that catches up may have come by the other one.
+		redelivered: meta.NumDelivered > 1 || f.catchingUp,
 		delivered:   int(min(meta.NumDelivered, math.MaxInt32)),
 
 		beat: time.Now(),
@@ -75,13 +76,26 @@ func newDelivery(c *Consumer, m *nats.Msg, s source) (*delivery, error) {
 		d.redrive, _ = dlq.RedriveOf(m.Header)
 		d.redelivered = true
 	}
-	d.lane = laneOf(d, s.own)
+	d.lane = laneOf(d, f.own)
 	return d, nil
+}
+
+// begun is when the event was first stored, by the server's clock: neither a
+// retry nor a replay makes it younger.
+func (d *delivery) begun() time.Time {
+	if !d.redrive.Stored.IsZero() {
+		return d.redrive.Stored
+	}
+	return d.stored
+}
+
+func (d *delivery) origin() dlq.Origin {
+	return dlq.Origin{Stream: d.stream, Sequence: d.sequence, Time: d.stored}
 }
 
 // giveUpPlace lets others have d's place while d waits behind many of its key.
 func (d *delivery) giveUpPlace() {
-	if bytes := int(bus.PayloadSize(d.msg)); d.budget.swap(bytes) {
+	if bytes := int(bus.PayloadSize(d.msg)); d.feed.budget.swap(bytes) {
 		d.extra = bytes
 	}
 }
@@ -89,10 +103,10 @@ func (d *delivery) giveUpPlace() {
 // leavePlace ends d's hold on the process.
 func (d *delivery) leavePlace() {
 	if d.extra > 0 {
-		d.budget.shrink(d.extra)
+		d.feed.budget.shrink(d.extra)
 		return
 	}
-	d.budget.release(1)
+	d.feed.budget.release(1)
 }
 
 // laneOf names the key within which order is kept: the key token of our own
@@ -111,9 +125,7 @@ func laneOf(d *delivery, own bool) string {
 	return d.stream + " " + strconv.FormatUint(d.sequence, 10)
 }
 
-// The four ways to settle a delivery, and the sign of life. They are written
-// to the connection and not confirmed: should one get lost, the message is
-// delivered again and the ledger knows the answer.
+// The ways to settle a delivery, and the sign of life that extends its AckWait.
 
 func (d *delivery) ack() error        { return d.settle("+ACK") }
 func (d *delivery) inProgress() error { return d.send("+WPI") }
@@ -161,4 +173,26 @@ func (d *delivery) drop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.claim, d.cancel = nil, nil
+}
+
+// Keys of the log.
+const (
+	keyEventID     = "event_id"
+	keyEventType   = "event_type"
+	keyEventKey    = "event_key"
+	keyConsumer    = "consumer"
+	keyAttempt     = "attempt"
+	keyCorrelation = "correlation_id"
+	keySubject     = "subject"
+)
+
+// eventLog names the event. Its attributes are logged as they came, percent-
+// encoded; a structured or undecodable message has none in its headers.
+func (c *Consumer) eventLog(d *delivery, l *zerolog.Event) *zerolog.Event {
+	for key, header := range map[string]string{keyEventID: "ce-id", keyEventType: "ce-type", keyCorrelation: "ce-" + event.ExtCorrelation} {
+		if v := d.msg.Header[header]; len(v) > 0 {
+			l = l.Str(key, v[0])
+		}
+	}
+	return l.Str(keyEventKey, string(d.key)).Str(keySubject, d.msg.Subject).Uint64("sequence", d.sequence)
 }

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/consumer/internal/durable"
 	"github.com/farandole/farandole/event"
 )
 
@@ -41,125 +38,46 @@ type Dropping struct {
 // [ErrConfig], [event.ErrInvalidConsumer] or [event.ErrInvalidType], [ErrNoDurable],
 // [bus.ErrDenied] or [bus.ErrUnavailable].
 func (d Drop) Plan(ctx context.Context, b *bus.Bus) ([]Dropping, error) {
-	n, err := d.open(ctx, b)
+	n, subjects, err := d.open(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	var plan []Dropping
-	for _, subject := range n.subjects {
-		from := n.durable.AckFloor.Stream
-		if n.catchUp != nil && slices.Contains(filtersOf(n.catchUp.Config), subject) {
-			from = min(from, n.catchUp.AckFloor.Stream)
-		}
-		pending, err := countPending(ctx, b, n.stream, jetstream.ConsumerConfig{
-			FilterSubject: subject, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from + 1,
-		})
-		if err != nil {
-			return nil, fmt.Errorf("consumer: drop: count %s: %w", subject, err)
-		}
-		plan = append(plan, Dropping{Subject: subject, Pending: pending})
+	pending, err := n.Pending(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plan := make([]Dropping, len(subjects))
+	for i, subject := range subjects {
+		plan[i] = Dropping{Subject: subject, Pending: pending[i]}
 	}
 	return plan, nil
 }
 
 // Apply drops them. Errors are those of Plan.
 func (d Drop) Apply(ctx context.Context, b *bus.Bus) error {
-	n, err := d.open(ctx, b)
+	n, _, err := d.open(ctx, b)
 	if err != nil {
 		return err
 	}
-	stream, err := b.Stream(ctx, n.stream)
-	if err != nil {
-		return fmt.Errorf("consumer: drop: %w", err)
-	}
-	cfg := n.durable.Config
-	cfg.FilterSubject, cfg.FilterSubjects = "", n.without(filtersOf(cfg))
-	// Replicas read there what they need not look for a handler of any more.
-	cfg.Metadata = maps.Clone(cfg.Metadata)
-	if cfg.Metadata == nil {
-		cfg.Metadata = map[string]string{}
-	}
-	for _, subject := range n.subjects {
-		cfg.Metadata[droppedKey+subject] = strconv.FormatUint(stream.CachedInfo().State.LastSeq, 10)
-	}
-	if err := n.update(ctx, b, cfg); err != nil {
-		return err
-	}
-	if n.catchUp == nil {
-		return nil
-	}
-	cfg = n.catchUp.Config
-	cfg.FilterSubject, cfg.FilterSubjects = "", n.without(filtersOf(cfg))
-	if len(cfg.FilterSubjects) > 0 {
-		return n.update(ctx, b, cfg)
-	}
-	err = b.Ask(ctx, "CONSUMER.DELETE."+n.stream+"."+cfg.Durable, func(ctx context.Context) error {
-		return b.JetStream().DeleteConsumer(ctx, n.stream, cfg.Durable)
-	})
-	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return fmt.Errorf("consumer: drop: %w", err)
-	}
-	return nil
+	return n.Apply(ctx)
 }
 
-// narrowing is a drop and what it changes.
-type narrowing struct {
-	stream   string
-	subjects []string
-	durable  *jetstream.ConsumerInfo
-	catchUp  *jetstream.ConsumerInfo // nil if there is none
-}
-
-func (d Drop) open(ctx context.Context, b *bus.Bus) (*narrowing, error) {
-	n := &narrowing{stream: d.Stream, subjects: slices.Clone(d.Subjects)}
-	if n.stream == "" {
-		n.stream = b.Names().EventsStream()
+func (d Drop) open(ctx context.Context, b *bus.Bus) (*durable.Narrowing, []string, error) {
+	stream, subjects := d.Stream, slices.Clone(d.Subjects)
+	if stream == "" {
+		stream = b.Names().EventsStream()
 	}
 	errs := []error{d.Consumer.Validate()}
 	for _, t := range d.Types {
 		errs = append(errs, t.Validate())
-		n.subjects = append(n.subjects, b.Names().TypeFilter(t))
+		subjects = append(subjects, b.Names().TypeFilter(t))
 	}
-	if len(n.subjects) == 0 {
+	if len(subjects) == 0 {
 		errs = append(errs, fmt.Errorf("%w: drop: no type or subject given", ErrConfig))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var err error
-	if n.durable, err = look(ctx, b, n.stream, string(d.Consumer)); err != nil {
-		return nil, fmt.Errorf("consumer: drop: %w", err)
-	}
-	if n.durable == nil {
-		return nil, fmt.Errorf("%w %s on stream %s", ErrNoDurable, d.Consumer, n.stream)
-	}
-	have := filtersOf(n.durable.Config)
-	for _, subject := range n.subjects {
-		if !slices.Contains(have, subject) {
-			return nil, fmt.Errorf("%w: drop: durable %s does not have %s but %v", ErrConfig, d.Consumer, subject, have)
-		}
-	}
-	if len(n.without(have)) == 0 {
-		return nil, fmt.Errorf("%w: drop: durable %s would have no subject left, and take the whole stream: remove it with `nats consumer rm %s %s`",
-			ErrConfig, d.Consumer, n.stream, d.Consumer)
-	}
-	if n.catchUp, err = look(ctx, b, n.stream, catchUpName(string(d.Consumer))); err != nil {
-		return nil, fmt.Errorf("consumer: drop: %w", err)
-	}
-	return n, nil
-}
-
-func (n *narrowing) without(filters []string) []string {
-	return slices.DeleteFunc(slices.Clone(filters), func(f string) bool { return slices.Contains(n.subjects, f) })
-}
-
-func (n *narrowing) update(ctx context.Context, b *bus.Bus, cfg jetstream.ConsumerConfig) error {
-	err := b.Ask(ctx, "CONSUMER.CREATE."+n.stream+"."+cfg.Durable, func(ctx context.Context) error {
-		_, err := b.JetStream().UpdateConsumer(ctx, n.stream, cfg)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("consumer: drop: %w", err)
-	}
-	return nil
+	n, err := durable.Narrow(ctx, b, d.Consumer, stream, subjects)
+	return n, subjects, err
 }

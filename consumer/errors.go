@@ -2,13 +2,14 @@ package consumer
 
 import (
 	"errors"
-	"time"
+
+	"github.com/farandole/farandole/consumer/internal/durable"
 )
 
 var (
 	// ErrConfig is returned by New when a setting or registration is wrong,
 	// and by Run when it contradicts the stream or the ledger.
-	ErrConfig = errors.New("consumer: configuration")
+	ErrConfig = durable.ErrConfig
 	// ErrUnhealthy is matched by what Health returns while the consumer cannot make progress.
 	ErrUnhealthy = errors.New("consumer: unhealthy")
 	// ErrPanic is matched by the error of a handler that panicked.
@@ -28,7 +29,7 @@ var (
 	// while the event stream does not keep any; the event waits.
 	ErrNoTimers = errors.New("consumer: no timers")
 	// ErrNoDurable is returned by [Drop] for a consumer that has none.
-	ErrNoDurable = errors.New("consumer: no durable")
+	ErrNoDurable = durable.ErrNone
 
 	// errShutdown is why handlers are cancelled at the end of the grace period.
 	errShutdown = errors.New("consumer: shutting down")
@@ -55,46 +56,3 @@ var (
 	// errHeartbeat is why a handler is cancelled whose lease could not be renewed.
 	errHeartbeat = errors.New("consumer: heartbeat failed")
 )
-
-// Skip is returned by a handler that has looked at the event and wants nothing
-// to follow from it: it is marked done and counted as skipped.
-var Skip = errors.New("consumer: skipped") //nolint:gochecknoglobals,revive,staticcheck // an outcome that reads as a verb: return consumer.Step{}, consumer.Skip
-
-// Permanent marks err as not worth another attempt: the event is dead-lettered
-// at once with reason "permanent". Permanent(nil) is nil.
-func Permanent(err error) error { return withOutcome(permanent, err, 0) }
-
-// RetryAfter asks for the next attempt not before d, as a dependency's
-// Retry-After does: after d or the policy's delay, whichever is longer. A
-// dependency that says "in a second" all through an outage thus does not use up
-// the attempts within seconds. It spends an attempt. Beyond
-// [RetryPolicy.DeferAfter] the event gives its place to others meanwhile; d must
-// be shorter than what ledger and stream keep. RetryAfter(nil, d) is nil.
-func RetryAfter(err error, d time.Duration) error { return withOutcome(retryAfter, err, d) }
-
-// outcome is a wish for what becomes of a failed event.
-type outcome int
-
-const (
-	permanent outcome = iota + 1
-	retryAfter
-	undecodable
-	expired
-)
-
-// outcomeError carries such a wish with the error.
-type outcomeError struct {
-	outcome outcome
-	err     error
-	after   time.Duration
-}
-
-func (e *outcomeError) Error() string { return e.err.Error() }
-func (e *outcomeError) Unwrap() error { return e.err }
-
-func withOutcome(o outcome, err error, after time.Duration) error {
-	if err == nil {
-		return nil
-	}
-	return &outcomeError{outcome: o, err: err, after: after}
-}

@@ -8,10 +8,10 @@ import (
 // FreeBudget is how many more deliveries c would hold; all of its InFlight
 // once everything is settled.
 func FreeBudget(c *Consumer) (free int) {
-	for _, b := range []*budget{c.budget, c.redrives} {
-		b.mu.Lock()
-		free += b.free
-		b.mu.Unlock()
+	for _, f := range c.feeds {
+		f.budget.mu.Lock()
+		free += f.budget.free
+		f.budget.mu.Unlock()
 	}
 	return free
 }

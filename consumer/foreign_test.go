@@ -41,7 +41,7 @@ func TestForeignStream(t *testing.T) {
 		}
 	})
 	cfg := config()
-	cfg.From = &consumer.Source{Stream: name, Subjects: []string{root + "orders.>"}}
+	cfg.From = &consumer.Stream{Name: name, Subjects: []string{root + "orders.>"}}
 	var runs tally
 	broken := new(atomic.Bool)
 	p := s.start(cfg, poisoned(&runs, broken), nil)
@@ -108,7 +108,7 @@ func TestForeignStreamLeavesPlacesToRedrives(t *testing.T) {
 	})
 	cfg := config()
 	cfg.InFlight = 1024
-	cfg.From = &consumer.Source{Stream: name, Subjects: []string{root + "orders.>"}}
+	cfg.From = &consumer.Stream{Name: name, Subjects: []string{root + "orders.>"}}
 	const replicas = 4
 	for range replicas {
 		s.start(cfg, counting(new(tally)), nil)

@@ -51,7 +51,7 @@ func newHub(t *testing.T) hub {
 
 func (h hub) config() consumer.Config {
 	cfg := config()
-	cfg.From = &consumer.Source{Stream: h.name, Subjects: []string{h.root + ">"}}
+	cfg.From = &consumer.Stream{Name: h.name, Subjects: []string{h.root + ">"}}
 	return cfg
 }
 
@@ -172,7 +172,7 @@ func TestForeignTypes_need_a_foreign_stream(t *testing.T) {
 	consumer.HandleOthers(twice, nothing)
 	consumer.HandleOthers(twice, nothing)
 	attached := config()
-	attached.From = &consumer.Source{Stream: "HUB", Subjects: []string{"hub.>"}}
+	attached.From = &consumer.Stream{Name: "HUB", Subjects: []string{"hub.>"}}
 	for name, tt := range map[string]struct {
 		registry *consumer.Registry
 		cfg      consumer.Config

@@ -61,7 +61,7 @@ func TestClassOf(t *testing.T) {
 		"joined":           {errors.Join(io.EOF, &declined{1}), "consumer.declined"},
 		"panic":            {&panicError{value: &declined{1}}, "panic"},
 		"timeout":          {fmt.Errorf("%w: %w", ErrTimeout, &declined{1}), "timeout"},
-		"decode":           {withOutcome(undecodable, fmt.Errorf("%w: x", event.ErrDecode), 0), "decode"},
+		"decode":           {withWish(undecodable, fmt.Errorf("%w: x", event.ErrDecode), 0), "decode"},
 		"deadline":         {context.DeadlineExceeded, "context.deadlineExceededError"},
 		"wraps nothing":    {&wrapsNothing{}, "consumer.wrapsNothing"},
 		"wraps no one":     {&wrapsNoOne{}, "consumer.wrapsNoOne"},

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// flight is the set of deliveries this process holds, kept alive by one
-// heartbeat: at a third of the lease it extends the server's AckWait of each,
+// inFlight is the set of deliveries that this process holds. One heartbeat keeps
+// them alive: at a third of the lease it extends the server's AckWait of each,
 // and the ledger's lease of those whose handler runs.
-type flight struct {
+type inFlight struct {
 	mu    sync.Mutex
 	held  map[*delivery]struct{}
 	stuck map[*delivery]struct{} // those whose handler ignores its cancellation
 }
 
-func newFlight() *flight {
-	return &flight{held: map[*delivery]struct{}{}, stuck: map[*delivery]struct{}{}}
+func newInFlight() *inFlight {
+	return &inFlight{held: map[*delivery]struct{}{}, stuck: map[*delivery]struct{}{}}
 }
 
-func (f *flight) add(d *delivery) {
+func (f *inFlight) add(d *delivery) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held[d] = struct{}{}
 }
 
-func (f *flight) remove(d *delivery) {
+func (f *inFlight) remove(d *delivery) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.held, d)
@@ -34,7 +34,7 @@ func (f *flight) remove(d *delivery) {
 }
 
 // stick notes that d's handler ignores its cancellation.
-func (f *flight) stick(d *delivery) {
+func (f *inFlight) stick(d *delivery) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, held := f.held[d]; held {
@@ -43,7 +43,7 @@ func (f *flight) stick(d *delivery) {
 }
 
 // err reports handlers that ignore their cancellation.
-func (f *flight) err() error {
+func (f *inFlight) err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.stuck) == 0 {
@@ -52,7 +52,7 @@ func (f *flight) err() error {
 	return fmt.Errorf("%w: %w: %d", ErrUnhealthy, errStuck, len(f.stuck))
 }
 
-func (f *flight) size() int {
+func (f *inFlight) size() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.held)
@@ -60,8 +60,8 @@ func (f *flight) size() int {
 
 // due lists the deliveries whose last heartbeat is older than age, but for those
 // whose last one is still under way: on a machine that cannot keep up, more of
-// them would only stand in the way of the work. Each ends with [flight.beaten].
-func (f *flight) due(now time.Time, age time.Duration) (ds []*delivery) {
+// them would only stand in the way of the work. Each ends with [inFlight.beaten].
+func (f *inFlight) due(now time.Time, age time.Duration) (ds []*delivery) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for d := range f.held {
@@ -74,7 +74,7 @@ func (f *flight) due(now time.Time, age time.Duration) (ds []*delivery) {
 }
 
 // beaten ends a heartbeat.
-func (f *flight) beaten(d *delivery) {
+func (f *inFlight) beaten(d *delivery) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d.beating = false
@@ -92,15 +92,15 @@ func (c *Consumer) heartbeat(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			for _, d := range c.flight.due(now, period) {
+			for _, d := range c.inFlight.due(now, period) {
 				if d.linger() {
-					c.flight.beaten(d)
+					c.inFlight.beaten(d)
 					continue
 				}
 				// Each in its own goroutine: one slow ledger call must not cost the others their lease.
 				renewals.Go(func() {
 					c.renew(ctx, d, now)
-					c.flight.beaten(d)
+					c.inFlight.beaten(d)
 				})
 			}
 			c.lanes.sweep(now)
@@ -130,10 +130,10 @@ func (d *delivery) linger() bool {
 // return, then the event is anybody's, and so are those queued behind it.
 func (c *Consumer) renew(ctx context.Context, d *delivery, now time.Time) {
 	if d.overdue(now) {
-		c.flight.stick(d)
+		c.inFlight.stick(d)
 		c.suspects.leave(d) // it did not crash; the others need not wait for it
 		for _, follower := range c.lanes.stick(d, now) {
-			c.finish(follower, c.giveBack(follower, Released, stuckRetry))
+			c.finish(follower, c.giveBack(follower, released, stuckRetry))
 		}
 		return
 	}

@@ -10,7 +10,7 @@ import (
 // there is one at a time.
 func TestHeartbeatsDoNotPileUp(t *testing.T) {
 	t.Parallel()
-	f, d, age := newFlight(), &delivery{}, time.Second
+	f, d, age := newInFlight(), &delivery{}, time.Second
 	f.add(d)
 	now := time.Now()
 	for _, tt := range []struct {

@@ -21,8 +21,8 @@ const holdStep = 50 * time.Millisecond
 // it and calls [lanes.leave], which hands out the next.
 type lanes struct {
 	// share is how many queued deliveries of a key hold a place of the process.
-	// Those behind them give theirs up: they could not run soon, and events of
-	// other keys, for which workers are free, would not be asked for.
+	// Those behind them give theirs up. They could not run soon, and would keep the
+	// process from asking for events of other keys, for which workers are free.
 	share int
 
 	mu    sync.Mutex

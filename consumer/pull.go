@@ -3,140 +3,108 @@ package consumer
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/dedup"
-	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/consumer/internal/durable"
 )
-
-// source is a durable consumer to pull from.
-type source struct {
-	stream     string
-	durable    string
-	filters    []string
-	own        bool    // subjects are Farandole's own
-	share      int     // at most so many deliveries pulled ahead
-	budget     *budget // what they take their places from
-	catchingUp bool    // not the consumer's durable but the one that catches up
-}
 
 const (
 	pullExpires   = 30 * time.Second
 	pullHeartbeat = 2 * time.Second // the server says so often that an idle pull is alive
-	bindTimeout   = 5 * time.Second
-	bindRetry     = 500 * time.Millisecond
 )
 
-// sources are what this consumer pulls from: the event stream; with From, the
-// foreign stream and the event stream for redrives only.
-func (c *Consumer) sources() []source {
+// feed is one stream that gives events to the journey, by a durable.
+type feed struct {
+	stream  string
+	own     bool // the subjects are Farandole's own
+	durable *durable.Durable
+	name    string  // of the durable that is pulled from
+	share   int     // at most so many deliveries are pulled ahead
+	budget  *budget // from which they take their places
+	// catchingUp says that the pull is from the durable that catches up.
+	catchingUp bool
+}
+
+// newFeeds are what this consumer is fed by: the event stream; with From, the
+// foreign stream, and the event stream for redrives only.
+func (c *Consumer) newFeeds() []*feed {
 	n := c.bus.Names()
-	events := source{
-		stream: n.EventsStream(), durable: string(c.cfg.Name), own: true, share: c.cfg.InFlight, budget: c.budget,
-		filters: []string{n.RedriveFilter(c.cfg.Name)},
-	}
+	redrives := n.RedriveFilter(c.cfg.Name)
 	if from := c.cfg.From; from != nil {
-		events.share, events.budget = c.cfg.forRedrives(), c.redrives
-		return []source{events, {
-			stream: from.Stream, durable: events.durable, filters: from.Subjects, share: c.cfg.InFlight - events.share, budget: c.budget,
-		}}
+		some := c.cfg.forRedrives()
+		return []*feed{
+			c.newFeed(n.EventsStream(), true, some, redrives),
+			c.newFeed(from.Name, false, c.cfg.InFlight-some, from.Subjects...),
+		}
 	}
+	filters := []string{redrives}
 	for _, t := range c.registry.types {
-		events.filters = append(events.filters, n.TypeFilter(t))
+		filters = append(filters, n.TypeFilter(t))
 	}
-	return []source{events}
+	return []*feed{c.newFeed(n.EventsStream(), true, c.cfg.InFlight, filters...)}
 }
 
-// retryHorizon is the longest a failed event can take to its last attempt.
-func (c *Consumer) retryHorizon() time.Duration {
-	return time.Duration(c.cfg.Retry.MaxAttempts-1)*c.cfg.Retry.MaxDelay + c.cfg.Lease
+func (c *Consumer) newFeed(stream string, own bool, share int, filters ...string) *feed {
+	return &feed{
+		stream: stream, own: own, name: string(c.cfg.Name), share: share, budget: newBudget(share),
+		durable: durable.New(durable.Config{
+			Bus: c.bus, Ledger: c.ledger, Consumer: c.cfg.Name, Stream: stream, Subjects: filters,
+			Lease: c.cfg.Lease, MaxAckPending: c.cfg.MaxAckPending, Logger: c.log,
+		}),
+	}
 }
 
-// prepare checks what must hold before the first event: the streams are there
-// and keep a message longer than its retries, and the ledger keeps its marks
-// longer than that.
-func (c *Consumer) prepare(ctx context.Context) error {
-	var errs []error
-	for _, s := range c.sources() {
-		stream, err := c.bus.Stream(ctx, s.stream)
+// catchUpShare is the part of InFlight that a catch-up has besides.
+const catchUpShare = 4
+
+// tend keeps a feed's durable as it has to be, and pulls from the one that catches
+// up, until ctx ends.
+func (c *Consumer) tend(ctx, work context.Context, f *feed) {
+	part := "durable " + f.stream
+	pull := func(ctx context.Context, name string) {
+		catchUp := *f
+		catchUp.name, catchUp.catchingUp = name, true
+		catchUp.share = max(1, c.cfg.InFlight/catchUpShare)
+		catchUp.budget = newBudget(catchUp.share)
+		c.pull(ctx, work, &catchUp)
+	}
+	f.durable.Tend(ctx, pull, func(err error) {
 		if err != nil {
-			errs = append(errs, c.noSource(s, err))
-			continue
+			c.health.set(part, err)
+			return
 		}
-		if age := stream.CachedInfo().Config.MaxAge; age > 0 && age < c.retryHorizon() {
-			errs = append(errs, fmt.Errorf("%w: %s: stream %s drops messages after %v, retries take up to %v: raise its max age or lower Retry",
-				ErrConfig, c.cfg.Name, s.stream, age, c.retryHorizon()))
-		}
-		c.tellRetention(stream.CachedInfo().Config)
-		if err := c.bind(ctx, s); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	if p, ok := c.ledger.(preparer); ok {
-		err := p.Prepare(ctx, c.retryHorizon())
-		switch {
-		case errors.Is(err, dedup.ErrConfig), errors.Is(err, dedup.ErrNoBucket), errors.Is(err, dedup.ErrNoStream):
-			errs = append(errs, fmt.Errorf("%w: %s: %w", ErrConfig, c.cfg.Name, err))
-		case err != nil:
-			errs = append(errs, fmt.Errorf("consumer: %s: %w", c.cfg.Name, err))
-		}
-	}
-	if wrong := slices.DeleteFunc(slices.Clone(errs), passes); len(wrong) > 0 {
-		errs = wrong // waiting mends the others only
-	}
-	return errors.Join(errs...)
+		c.health.clear(part)
+	})
 }
 
-// passes reports whether what stands against a start may pass by itself. Tables
-// that are missing, too, leave events unharmed as an outage does, but do not come.
-func passes(err error) bool { return bus.IsOutage(err) && !errors.Is(err, outbox.ErrSchema) }
-
-// noSource says what to do about a stream that cannot be consumed from.
-func (c *Consumer) noSource(s source, err error) error {
-	switch {
-	case !errors.Is(err, bus.ErrNoStream):
-		return fmt.Errorf("consumer: %s: %w", c.cfg.Name, err)
-	case s.own:
-		return fmt.Errorf("consumer: %s: %w: create it with `farandole topology apply`, or check the prefix %q", c.cfg.Name, err, c.bus.Names().Prefix)
-	}
-	return fmt.Errorf("consumer: %s: %w: create it, or correct From", c.cfg.Name, err)
-}
-
-// preparer is a ledger that can check at start whether it can keep its promise
-// for as long as an event may be retried.
-type preparer interface {
-	Prepare(ctx context.Context, horizon time.Duration) error
-}
-
-// pull feeds deliveries of one source until ctx ends. It keeps one
-// subscription and asks for as many messages as this process has room for, so
-// that everything the server has handed out is in flight here, under the
-// heartbeat, and a stop gives back all of it.
-func (c *Consumer) pull(ctx, work context.Context, s source) {
-	part := "pull " + s.durable + " of " + s.stream
+// pull takes deliveries from one durable until ctx ends. It keeps one subscription
+// and asks for as many messages as this process has room for. So everything that
+// the server has handed out is in flight here, under the heartbeat, and a stop
+// gives back all of it.
+func (c *Consumer) pull(ctx, work context.Context, f *feed) {
+	part := "pull " + f.name + " of " + f.stream
 	reconnected := c.bus.Conn().StatusChanged(nats.CONNECTED)
 	defer c.bus.Conn().RemoveStatusListener(reconnected)
-	freed := s.budget.watch()
+	freed := f.budget.watch()
 	for ctx.Err() == nil {
-		err := c.pullBound(ctx, work, s, part, reconnected, freed)
-		if s.catchingUp && err != nil {
-			return // whoever tends the durable looks what there is
+		err := c.pullBound(ctx, work, f, part, reconnected, freed)
+		if f.catchingUp && err != nil {
+			return // whoever tends the durable finds out what there is
 		}
 		for err != nil && ctx.Err() == nil { // the durable is gone, or its stream
 			c.health.set(part, err)
-			c.log.Error().Err(err).Str("stream", s.stream).Msg("not consuming, will bind again")
+			c.log.Error().Err(err).Str("stream", f.stream).Msg("not consuming, will bind again")
 			select {
 			case <-ctx.Done():
-			case <-time.After(bindRetry):
-				err = c.bind(ctx, s)
+			case <-time.After(durable.RetryAfter):
+				err = f.durable.Bind(ctx)
 			}
 		}
 	}
@@ -144,7 +112,7 @@ func (c *Consumer) pull(ctx, work context.Context, s source) {
 
 // pullBound pulls from the durable until ctx ends (nil) or the durable does
 // not answer any more.
-func (c *Consumer) pullBound(ctx, work context.Context, s source, part string, reconnected <-chan nats.Status, freed <-chan struct{}) error {
+func (c *Consumer) pullBound(ctx, work context.Context, f *feed, part string, reconnected <-chan nats.Status, freed <-chan struct{}) error {
 	nc := c.bus.Conn()
 	p := &puller{statuses: make(chan *nats.Msg, 64)}
 	inbox := nc.NewInbox()
@@ -158,9 +126,9 @@ func (c *Consumer) pullBound(ctx, work context.Context, s source, part string, r
 			}
 			return
 		}
-		p.delivered(s.budget)
+		p.delivered(f.budget)
 		c.health.clear(part)
-		c.dispatch(work, m, s)
+		c.dispatch(work, m, f)
 	})
 	if err != nil {
 		return fmt.Errorf("consumer: %s: subscribe: %w", c.cfg.Name, err)
@@ -180,13 +148,13 @@ func (c *Consumer) pullBound(ctx, work context.Context, s source, part string, r
 			for range p.statuses { // waits until the subscription is closed
 			}
 		}
-		p.forget(s.budget)
+		p.forget(f.budget)
 	}()
 
 	tick := time.NewTicker(pullHeartbeat)
 	defer tick.Stop()
 	for {
-		if err := c.request(p, s, inbox); err != nil {
+		if err := c.request(p, f, inbox); err != nil {
 			return err
 		}
 		select {
@@ -194,19 +162,19 @@ func (c *Consumer) pullBound(ctx, work context.Context, s source, part string, r
 			return nil
 		case <-freed:
 		case <-denials.Ready():
-			if err := c.denied(denials, s, inbox); err != nil {
+			if err := c.denied(denials, f, inbox); err != nil {
 				return err
 			}
 		case <-reconnected:
-			p.forget(s.budget) // the server forgot the pulls with the connection
+			p.forget(f.budget) // the server forgot the pulls with the connection
 		case <-tick.C:
-			c.watchPulls(ctx, p, s)
+			c.watchPulls(ctx, p, f)
 			if p.silent(2 * pullHeartbeat) {
-				p.forget(s.budget)
-				if s.catchingUp {
+				p.forget(f.budget)
+				if f.catchingUp {
 					return errUnbound
 				}
-				if err := c.bind(ctx, s); err != nil {
+				if err := f.durable.Bind(ctx); err != nil {
 					return err
 				}
 			}
@@ -214,7 +182,7 @@ func (c *Consumer) pullBound(ctx, work context.Context, s source, part string, r
 			if !ok {
 				return fmt.Errorf("%w: subscription closed", errUnbound)
 			}
-			if err := p.status(m, s.budget); err != nil {
+			if err := p.status(m, f.budget); err != nil {
 				return err
 			}
 			c.health.clear(part)
@@ -224,13 +192,13 @@ func (c *Consumer) pullBound(ctx, work context.Context, s source, part string, r
 
 // request asks for what there is room for: anything when no pull is open, and
 // a worthwhile number when one is.
-func (c *Consumer) request(p *puller, s source, inbox string) error {
+func (c *Consumer) request(p *puller, f *feed, inbox string) error {
 	open := p.open()
 	least := 1
 	if open > 0 {
-		least = max(1, s.share/8)
+		least = max(1, f.share/8)
 	}
-	n := s.budget.reserve(least, s.share-open)
+	n := f.budget.reserve(least, f.share-open)
 	if n == 0 {
 		return nil
 	}
@@ -239,7 +207,7 @@ func (c *Consumer) request(p *puller, s source, inbox string) error {
 		return fmt.Errorf("consumer: %s: pull request: %w", c.cfg.Name, err)
 	}
 	p.asked(n)
-	if err := c.bus.Conn().PublishRequest(c.pullSubject(s), inbox, body); err != nil {
+	if err := c.bus.Conn().PublishRequest(c.pullSubject(f), inbox, body); err != nil {
 		return fmt.Errorf("consumer: %s: pull: %w", c.cfg.Name, err)
 	}
 	return nil
@@ -247,22 +215,60 @@ func (c *Consumer) request(p *puller, s source, inbox string) error {
 
 // watchPulls turns the consumer unhealthy while something is pending on a
 // source and nobody pulls: all its places are taken, by events that do not end.
-func (c *Consumer) watchPulls(ctx context.Context, p *puller, s source) {
-	part, idle := "places "+s.durable+" of "+s.stream, p.idle()
+func (c *Consumer) watchPulls(ctx context.Context, p *puller, f *feed) {
+	part, idle := "places "+f.name+" of "+f.stream, p.idle()
 	if idle < 2*c.cfg.HandlerTimeout {
 		c.health.clear(part)
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
+	ctx, cancel := context.WithTimeout(ctx, durable.Timeout)
 	defer cancel()
-	durable, err := c.lookUp(ctx, s.stream, s.durable)
-	if durable == nil || err != nil {
+	found, err := f.durable.Find(ctx, f.name)
+	if found == nil || err != nil {
 		return // whoever pulls next is told
 	}
-	if n := durable.NumPending; n > 0 {
+	if n := found.NumPending; n > 0 {
 		c.health.set(part, fmt.Errorf("%w from stream %s for %v: %d events are pending, and all %d places are taken by events that do not end",
-			errStarved, s.stream, idle.Round(time.Second), n, s.share))
+			errStarved, f.stream, idle.Round(time.Second), n, f.share))
 	}
+}
+
+// Pulls and acknowledgements have no answer by which a denial could be told. The
+// server says it on the connection, once for each message.
+
+func (c *Consumer) pullSubject(f *feed) string {
+	return c.bus.APIPrefix() + "CONSUMER.MSG.NEXT." + f.stream + "." + f.name
+}
+
+// denied takes the next denial. It returns an error when nothing can be pulled;
+// a denied acknowledgement only makes the consumer unhealthy.
+func (c *Consumer) denied(denials *bus.Denials, f *feed, inbox string) error {
+	subject, err := denials.Next()
+	switch {
+	case err == nil: // the bus was closed
+	case subject == c.pullSubject(f):
+		return fmt.Errorf("consumer: %s: pull: %w", c.cfg.Name, err)
+	case subject == inbox:
+		return fmt.Errorf("consumer: %s: deliveries: %w", c.cfg.Name, err)
+	case isAck(subject, f.stream, f.name):
+		c.health.set(partAcks, ackDenied(subject, f.stream, f.name, err))
+	}
+	return nil
+}
+
+// isAck reports whether a subject is that of an acknowledgement of one of the
+// durable's deliveries: $JS.ACK.EVENTS.payment.1.2.3.4.5, newer servers put a
+// domain and an account before the stream.
+func isAck(subject, stream, durable string) bool {
+	return strings.HasPrefix(subject, ackRoot) && strings.Contains(subject, "."+stream+"."+durable+".")
+}
+
+const ackRoot = "$JS.ACK."
+
+// ackDenied names the grant rather than one delivery.
+func ackDenied(subject, stream, durable string, err error) error {
+	before, _, _ := strings.Cut(subject, "."+stream+"."+durable+".")
+	return fmt.Errorf("%w (for all deliveries: %s.%s.%s.>)", err, before, stream, durable)
 }
 
 // pullRequest is the body of $JS.API.CONSUMER.MSG.NEXT.

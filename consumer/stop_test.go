@@ -214,7 +214,7 @@ func TestAMissingStreamIsToldWithItsRemedy(t *testing.T) {
 	s := &system{tb: t, server: bustest.Server(t)}
 	s.bus = bustest.Connect(t, bus.Config{InProcess: s.server, Names: event.Names{Prefix: bustest.Prefix()}})
 	foreign := config()
-	foreign.From = &consumer.Source{Stream: "NOBODYS", Subjects: []string{"x.>"}}
+	foreign.From = &consumer.Stream{Name: "NOBODYS", Subjects: []string{"x.>"}}
 	for want, cfg := range map[string]consumer.Config{
 		"stream " + s.bus.Names().EventsStream() + " does not exist: create it with `farandole topology apply`": config(),
 		"stream NOBODYS does not exist: create it, or correct From":                                             foreign,

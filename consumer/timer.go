@@ -2,14 +2,12 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
@@ -68,10 +66,6 @@ type TimerID struct {
 // MaxTimer is the longest that a timer can be set for.
 const MaxTimer = 366 * 24 * time.Hour
 
-// tombstone is how long the message that cancels a timer is kept. It must be
-// there when a firing that has begun gets to the stream, which then refuses it.
-const tombstone = "5s"
-
 var timerName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
 // ID returns what names the timer.
@@ -87,98 +81,6 @@ func (t TimerID) validate() error {
 		return fmt.Errorf("%w: %s: empty key", ErrTimer, t.Name)
 	}
 	return nil
-}
-
-// Validate checks the step's timers. It joins all problems in one error
-// matching [ErrTimer]: a name, key or time that cannot be, and a timer that the
-// step names twice, because what becomes of it would depend on the order.
-func (s Step) Validate() error {
-	var errs []error
-	seen := map[TimerID]bool{}
-	check := func(id TimerID) {
-		errs = append(errs, id.validate())
-		if seen[id] {
-			errs = append(errs, fmt.Errorf("%w: %s of %s is set or cancelled twice in one step", ErrTimer, id.Name, id.Key))
-		}
-		seen[id] = true
-	}
-	for _, t := range s.Timers {
-		check(t.ID())
-		if t.After <= 0 || t.After > MaxTimer {
-			errs = append(errs, fmt.Errorf("%w: %s of %s after %v: want more than 0, at most %v", ErrTimer, t.Name, t.Event.Key, t.After, MaxTimer))
-		}
-	}
-	for _, id := range s.Cancel {
-		check(id)
-	}
-	return errors.Join(errs...)
-}
-
-// timers are the messages that set and cancel a step's timers.
-func (c *Consumer) timers(ctx context.Context, d *delivery, cause event.Event, step Step) ([]*nats.Msg, error) {
-	if len(step.Timers)+len(step.Cancel) == 0 {
-		return nil, nil
-	}
-	if err := step.Validate(); err != nil {
-		return nil, Permanent(err)
-	}
-	longest, err := c.schedules.limit(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c.health.clear("timers")
-	msgs := make([]*nats.Msg, 0, len(step.Timers)+len(step.Cancel))
-	for _, t := range step.Timers {
-		if longest > 0 && t.After >= longest {
-			return nil, Permanent(fmt.Errorf("%w: %s after %v: stream %s drops messages after %v", ErrTimer, t.Name, t.After, c.schedules.timers, longest))
-		}
-		m, err := c.timer(d, cause, t)
-		if err != nil {
-			return nil, Permanent(fmt.Errorf("timer %s: %w", t.Name, err))
-		}
-		msgs = append(msgs, m)
-	}
-	for _, id := range step.Cancel {
-		msgs = append(msgs, c.cancellation(cause, id))
-	}
-	return msgs, nil
-}
-
-// timer is the message that waits. What it will publish is encoded now; the
-// server takes off what is its own business.
-func (c *Consumer) timer(d *delivery, cause event.Event, t Timer) (*nats.Msg, error) {
-	due := d.begun().Add(t.After)
-	id := TimerIdentity(c.cfg.Name, cause, t.ID(), due)
-	id.Source, id.TypePrefix = c.cfg.Source, c.bus.Names().TypePrefix
-	m, err := c.message(t.Event, id)
-	if err != nil {
-		return nil, err
-	}
-	m.Header[jetstream.ScheduleHeader] = []string{event.ScheduleAt(due)}
-	m.Header[jetstream.ScheduleTargetHeader] = []string{c.bus.Names().DueSubject(m.Subject)}
-	m.Subject = c.bus.Names().TimerSubject(c.cfg.Name, t.Name, t.Event.Key)
-	return m, c.bus.Fit(m)
-}
-
-// cancellation is the message that takes a timer's place and soon vanishes.
-// Its id is derived: the copy that a rerun sends must not end a timer that was
-// set again since.
-func (c *Consumer) cancellation(cause event.Event, id TimerID) *nats.Msg {
-	return &nats.Msg{
-		Subject: c.bus.Names().TimerSubject(c.cfg.Name, id.Name, id.Key),
-		Header: nats.Header{
-			jetstream.MsgRollup:    {jetstream.MsgRollupSubject},
-			jetstream.MsgTTLHeader: {tombstone},
-			nats.MsgIdHdr:          {derivedID(c.cfg.Name, cause, "cancel", id.Name, string(id.Key))},
-		},
-	}
-}
-
-// TimerIdentity is the identity of the event of a timer that consumer sets
-// because of cause, but for its source: id UUIDv5(consumer, event key, "timer",
-// name, key), time the instant at which it is due, the rest as in [DerivedIdentity].
-func TimerIdentity(consumer event.Consumer, cause event.Event, id TimerID, due time.Time) event.Identity {
-	return follow(cause, derivedID(consumer, cause, "timer", id.Name, string(id.Key)), due)
 }
 
 // schedules knows whether the stream of timers keeps them. It asks when the
@@ -213,7 +115,7 @@ func (s *schedules) limit(ctx context.Context) (time.Duration, error) {
 		return 0, fmt.Errorf("%w: stream %s does not allow message schedules, message TTL and rollup: run `farandole topology apply` (nats-server 2.12 or later)",
 			ErrNoTimers, s.timers)
 	}
-	if !slices.ContainsFunc(events.CachedInfo().Config.Sources, func(source *jetstream.StreamSource) bool { return source.Name == s.timers }) {
+	if !slices.ContainsFunc(events.CachedInfo().Config.Sources, func(from *jetstream.StreamSource) bool { return from.Name == s.timers }) {
 		return 0, fmt.Errorf("%w: stream %s does not take what is due from stream %s: run `farandole topology apply`", ErrNoTimers, s.events, s.timers)
 	}
 	s.known, s.maxAge = true, cfg.MaxAge

@@ -14,14 +14,14 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// unhandled are the events that came to this process and have no handler here:
-// of a type that another version of the service handles. They go back unspent
-// until one does. Their keys are not held: this version would have passed them over.
+// unhandled are the events that came to this process and have no handler here,
+// because another version of the service handles their type. They are given back,
+// and no attempt is spent, until a replica handles them. They do not hold their keys.
 type unhandled struct {
-	// patience is how long an event may look for a replica that handles it
-	// before this one is unhealthy, and how long one that came no more is shown.
+	// patience is how long an event may look for a replica that handles it before
+	// this one is unhealthy, and how long an event is shown that comes no more.
 	patience time.Duration
-	longest  time.Duration // an event stays away when it has looked that long
+	longest  time.Duration // that an event stays away, once patience is over
 	remedy   string
 	desc     *prometheus.Desc
 
@@ -42,8 +42,8 @@ type stray struct {
 	until     time.Time // when it must have come again, unless it went elsewhere
 }
 
-// An event without a handler stays away for about the shortest time at first,
-// and not much longer than the short one while a replica may handle it.
+// An event without a handler stays away for about shortestStray at first, and for
+// no more than about shortStray until patience is over.
 const (
 	shortestStray = 100 * time.Millisecond
 	shortStray    = time.Second
@@ -64,23 +64,27 @@ func newUnhandled(cfg Config) *unhandled {
 	}
 }
 
-// stray gives an event back that has no handler here, before anything is
-// claimed or spent.
-func (c *Consumer) stray(d *delivery, e event.Event) (fate, bool) {
-	h, t, err := c.registry.handlerOf(c.bus.Names(), e.Type())
-	if err != nil && c.cfg.From != nil { // a type of others
-		t, err = event.Type(e.Type()), nil
-	}
-	if err != nil || h != nil {
-		return fate{}, false
+// handles reports whether an event has a handler here. One whose type is not
+// Farandole's has, if it comes from its stream: what refuses it is the registry.
+func (c *Consumer) handles(e event.Event) bool {
+	h, _, err := c.registry.handlerOf(c.bus.Names(), e.Type())
+	return h != nil || err != nil && c.cfg.From == nil
+}
+
+// stray gives an event back that has no handler here, before anything is claimed
+// or spent.
+func (c *Consumer) stray(d *delivery, e event.Event) result {
+	t, err := c.bus.Names().TypeOf(e.Type())
+	if err != nil { // a type of others
+		t = event.Type(e.Type())
 	}
 	delay, first := c.unhandled.note(d, t, time.Now())
 	if first {
 		c.eventLog(d, c.log.Debug()).Msg("no handler here, given back")
 	}
-	f := c.giveBack(d, Released, delay)
-	f.again = 0
-	return f, true
+	r := c.giveBack(d, released, delay)
+	r.again = 0
+	return r
 }
 
 // note remembers an event that is given back, and says for how long it is.

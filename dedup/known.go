@@ -18,6 +18,9 @@ const knownKey event.EventKey = "durable"
 // Retention is how long an event is remembered after its last change.
 func (e *engine) Retention() time.Duration { return e.retention }
 
+// Health returns nil: what these ledgers stand on tells its trouble by itself.
+func (e *engine) Health() error { return nil }
+
 // Now is the clock by which the retention is measured. It may be slow by what an
 // answer takes to arrive. Errors match [bus.ErrUnavailable], or are the database's.
 func (e *engine) Now(ctx context.Context) (time.Time, error) {

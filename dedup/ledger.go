@@ -22,6 +22,8 @@ import (
 // An outage, which is nobody's fault, matches [bus.ErrUnavailable], [bus.ErrDenied],
 // [bus.ErrStreamFull] or another of the consumer's list; any other error of
 // Complete says that this step cannot be stored, and spends an attempt of its event.
+//
+// The methods after Park are about the consumer rather than one event.
 type Ledger interface {
 	// Claim takes an event for this worker, or says why not ([Claim.Status]).
 	Claim(ctx context.Context, r Request) (*Claim, error)
@@ -36,6 +38,27 @@ type Ledger interface {
 	// Park makes the dead letter and the parked mark durable, in this order.
 	// The failure that led here joins the mark's history; nil if it is there already.
 	Park(ctx context.Context, c *Claim, failure *event.Attempt, letter *nats.Msg) error
+
+	// Prepare checks, before the first event, that the ledger can keep its
+	// promise: its storage is there, and it remembers an event for longer than
+	// horizon, the longest time over which one can be retried. Errors match
+	// [ErrConfig], [ErrNoBucket], [ErrNoStream] or [bus.ErrUnavailable], or are
+	// the database's.
+	Prepare(ctx context.Context, horizon time.Duration) error
+	// Health returns nil, or what is wrong with the ledger's storage as a whole.
+	// It turns nil again by itself.
+	Health() error
+	// Retention is how long an event is remembered after its last change.
+	Retention() time.Duration
+	// Now reads the clock by which the retention is measured. It may be slow by
+	// the time that the answer takes.
+	Now(ctx context.Context) (time.Time, error)
+	// Remember adds to the subjects of which c may have handled events, each as
+	// "EVENTS events.order.placed.v1.*" (stream and filter). They are kept for ever:
+	// when the durable at the server is lost, they tell that old events were handled.
+	Remember(ctx context.Context, c event.Consumer, subjects []string) error
+	// Subjects returns what Remember was told for c; false if it was told nothing.
+	Subjects(ctx context.Context, c event.Consumer) ([]string, bool, error)
 }
 
 // Request asks for an event.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -49,9 +48,10 @@ func (f Fault) String() string { return fmt.Sprintf("%s call %d of %s", f.When, 
 // matches [bus.ErrUnavailable], as a lost connection does.
 var ErrInjected = fmt.Errorf("deduptest: injected fault: %w", bus.ErrUnavailable)
 
-// FaultyLedger is a ledger whose calls fail by plan.
+// FaultyLedger is a ledger whose calls about one event fail by plan. The others
+// are those of the ledger itself.
 type FaultyLedger struct {
-	ledger dedup.Ledger
+	dedup.Ledger
 
 	mu    sync.Mutex
 	plan  map[Fault]bool // false once it has happened
@@ -66,7 +66,7 @@ var _ dedup.Ledger = (*FaultyLedger)(nil)
 // claim that nobody runs: as after a crash, the event is claimable when its
 // lease ends.
 func Faulty(l dedup.Ledger, plan ...Fault) *FaultyLedger {
-	f := &FaultyLedger{ledger: l, plan: map[Fault]bool{}, calls: map[Method]int{}}
+	f := &FaultyLedger{Ledger: l, plan: map[Fault]bool{}, calls: map[Method]int{}}
 	for _, fault := range plan {
 		f.plan[fault] = true
 	}
@@ -85,20 +85,10 @@ func (f *FaultyLedger) Pending() (faults []Fault) {
 	return faults
 }
 
-// Prepare is the ledger's own, if it has one.
-func (f *FaultyLedger) Prepare(ctx context.Context, horizon time.Duration) error {
-	if p, ok := f.ledger.(interface {
-		Prepare(ctx context.Context, horizon time.Duration) error
-	}); ok {
-		return p.Prepare(ctx, horizon)
-	}
-	return nil
-}
-
 // Claim fails by plan.
 func (f *FaultyLedger) Claim(ctx context.Context, r dedup.Request) (c *dedup.Claim, err error) {
 	err = f.call(Claim, func() error {
-		c, err = f.ledger.Claim(ctx, r)
+		c, err = f.Ledger.Claim(ctx, r)
 		return err
 	})
 	if err != nil {
@@ -109,22 +99,22 @@ func (f *FaultyLedger) Claim(ctx context.Context, r dedup.Request) (c *dedup.Cla
 
 // Extend fails by plan.
 func (f *FaultyLedger) Extend(ctx context.Context, c *dedup.Claim) error {
-	return f.call(Extend, func() error { return f.ledger.Extend(ctx, c) })
+	return f.call(Extend, func() error { return f.Ledger.Extend(ctx, c) })
 }
 
 // Complete fails by plan.
 func (f *FaultyLedger) Complete(ctx context.Context, c *dedup.Claim, out []*nats.Msg) error {
-	return f.call(Complete, func() error { return f.ledger.Complete(ctx, c, out) })
+	return f.call(Complete, func() error { return f.Ledger.Complete(ctx, c, out) })
 }
 
 // Release fails by plan.
 func (f *FaultyLedger) Release(ctx context.Context, c *dedup.Claim, failure *event.Attempt, later *nats.Msg) error {
-	return f.call(Release, func() error { return f.ledger.Release(ctx, c, failure, later) })
+	return f.call(Release, func() error { return f.Ledger.Release(ctx, c, failure, later) })
 }
 
 // Park fails by plan.
 func (f *FaultyLedger) Park(ctx context.Context, c *dedup.Claim, failure *event.Attempt, letter *nats.Msg) error {
-	return f.call(Park, func() error { return f.ledger.Park(ctx, c, failure, letter) })
+	return f.call(Park, func() error { return f.Ledger.Park(ctx, c, failure, letter) })
 }
 
 func (f *FaultyLedger) call(m Method, do func() error) error {

@@ -13,17 +13,17 @@ func TestSlotsBoundWhatRuns(t *testing.T) {
 	var all sync.WaitGroup
 	for range 100 {
 		all.Go(func() {
-			held, ok := s.acquire()
+			release, ok := s.acquire()
 			if !ok {
 				t.Error("acquire refused while nothing stops")
 				return
 			}
-			defer held.release()
+			defer release()
 			n := running.Add(1)
 			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 			}
 			running.Add(-1)
-			held.release() // twice is once
+			release() // twice is once
 		})
 	}
 	all.Wait()

@@ -7,38 +7,18 @@ import (
 	"slices"
 
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/state"
 )
 
-// Step is what handling one event makes durable, all of it once. The zero
-// Step is "handled, nothing follows".
-type Step struct {
-	// Events are the outgoing events, in order. Their ids are derived from
-	// the consumer, the causing event and their index, so a handler that runs
-	// again must return the same events in the same order.
-	Events []event.Draft
-	// Timers are events for later, in any order; see [Timer].
-	Timers []Timer
-	// Cancel ends timers that this consumer has set. A timer that has fired,
-	// or was never set, is no error.
-	Cancel []TimerID
-	// State are changes of documents in the event stream, committed together
-	// with the events. They need the ledger [github.com/farandole/farandole/dedup.Stream].
-	State []state.Change
-}
-
-// Emit returns the step that sends these events.
-func Emit(events ...event.Draft) Step { return Step{Events: events} }
-
-// Handler reacts to one event. It returns what follows from it instead of
-// publishing: the consumer makes that durable together with the mark that the
-// event is done (ADR 0001). It may run more than once for one event, after a
-// failure or a crash; effects outside NATS need an idempotency key, for which
-// [event.EventKeyOf] is made. ctx ends at the handler timeout, when the lease is
-// lost, and when a shutdown's grace is over.
+// Handler reacts to one event. It does not publish: it returns what follows from
+// the event, and the consumer makes that durable together with the mark that the
+// event is done (ADR 0001). ctx ends at the handler timeout, when the lease is lost,
+// and when a shutdown's grace is over.
 //
-// An error means: try again, with backoff; [Permanent], [RetryAfter] and
-// [Skip] choose otherwise. A panic counts as an error.
+// An error means: try again, with backoff. [Permanent], [RetryAfter] and [Skip]
+// choose otherwise. A panic counts as an error.
+//
+// A handler may run more than once for one event, after a failure, a crash or a lost
+// lease. Effects outside NATS need an idempotency key: [event.EventKeyOf] is one.
 type Handler[T any] func(ctx context.Context, e event.Event, data T) (Step, error)
 
 // handler is a [Handler] with its data type erased.
@@ -61,21 +41,20 @@ func NewRegistry() *Registry { return &Registry{handlers: map[event.Type]handler
 // one type and an illegal type are reported by [New], so that a service's
 // registrations need no error handling of their own.
 //
-// With [Config.From] the type is whatever others call it, to the letter:
-// bus.Define[Pull]("com.github.pull.create").
+// With [Config.From] the type is what others call it, to the letter, as in
+// event.Define[Pull]("com.github.pull.create").
 func Handle[T any](r *Registry, d event.Definition[T], h Handler[T]) {
 	HandleEvent(r, d.Type(), func(ctx context.Context, e event.Event) (Step, error) {
 		data, err := d.Decode(e)
 		if err != nil {
-			return Step{}, &outcomeError{outcome: undecodable, err: err}
+			return Step{}, withWish(undecodable, err, 0)
 		}
 		return h(ctx, e, data)
 	})
 }
 
-// HandleEvent registers h for an event type like [Handle], but leaves the
-// event's data to h, whatever they are: for handlers that pass events on
-// rather than react to what they say.
+// HandleEvent registers h for an event type like [Handle], but does not decode the
+// event's data: for handlers that pass events on rather than read them.
 func HandleEvent(r *Registry, t event.Type, h func(ctx context.Context, e event.Event) (Step, error)) {
 	if _, taken := r.handlers[t]; taken {
 		r.errs = append(r.errs, fmt.Errorf("%w: two handlers for %s", ErrConfig, t))
@@ -85,10 +64,10 @@ func HandleEvent(r *Registry, t event.Type, h func(ctx context.Context, e event.
 	r.handlers[t] = h
 }
 
-// HandleOthers registers h for the events of a foreign stream ([Config.From])
-// whose type has no handler of its own: such a stream is filtered by subject and
-// not by type. Without it they are given back until a replica has a handler. It
-// returns [Skip] for what is not wanted.
+// HandleOthers registers h for the events of a foreign stream ([Config.From]) whose
+// type has no handler of its own: such a stream is filtered by subject, not by type.
+// Without it these events are given back until a replica has a handler. h returns
+// [Skip] for those that are not wanted.
 func HandleOthers(r *Registry, h func(ctx context.Context, e event.Event) (Step, error)) {
 	if r.others != nil {
 		r.errs = append(r.errs, fmt.Errorf("%w: two handlers for other types", ErrConfig))
@@ -122,7 +101,7 @@ func (r *Registry) Types() []event.Type { return append([]event.Type(nil), r.typ
 func (r *Registry) Invoke(ctx context.Context, n event.Names, e event.Event) (Step, error) {
 	h, t, err := r.handlerOf(n, e.Type())
 	if err != nil {
-		return Step{}, &outcomeError{outcome: undecodable, err: err}
+		return Step{}, withWish(undecodable, err, 0)
 	}
 	if h == nil {
 		return Step{}, fmt.Errorf("%w: no handler for %s", ErrConfig, t)

@@ -1,7 +1,10 @@
 package consumer
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -16,24 +19,23 @@ import (
 	"github.com/farandole/farandole/state"
 )
 
-// outages are errors that no event is to be blamed for, besides those of
-// [bus.IsOutage]. Whatever else keeps a step from being stored is the event's own
-// fault and spends an attempt.
+// outages are errors that are no event's fault, besides those of [bus.IsOutage].
+// Any other error of a step is its event's fault and spends an attempt.
 var outages = []error{
 	bus.ErrNoStream, bus.ErrIncomplete, bus.ErrBusy,
 	bus.ErrDenied, bus.ErrStreamFull, bus.ErrClosed, dedup.ErrNoBucket, dedup.ErrNoStream,
 }
 
-// certain are those of which the server has said that they concern more than one
-// event: they last until a person does something. The others are silence, which
-// one event can also meet alone.
+// certain are outages that concern every event, as the server has said: they last
+// until a person does something. The others are silence, which one event can also
+// meet alone.
 var certain = []error{
 	bus.ErrDenied, bus.ErrStreamFull, bus.ErrClosed, dedup.ErrNoBucket, dedup.ErrNoStream, ErrNoTimers,
 	dedup.ErrHalfStored, state.ErrLost,
 }
 
-// amiss are those of which only some events hear: others that get through do not
-// say that it is over.
+// amiss are outages that only some events meet: that others get through does not
+// show that it is over.
 var amiss = []error{dedup.ErrHalfStored, state.ErrLost}
 
 // isOutage reports an outage. The server has one code for all that its store
@@ -46,13 +48,51 @@ func matches(err error, targets []error) bool {
 	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
+// failClosed gives an event back, its attempt unspent, because something that the
+// journey stands on is missing. The consumer is unhealthy until it works again.
+//
+// But something that other events get meanwhile is not missing. Then the event is
+// alone in its trouble: nobody is unhealthy because of it, and after [maxAlone]
+// times it spends attempts.
+func (c *Consumer) failClosed(ctx context.Context, d *delivery, claim *dedup.Claim, part string, out []*nats.Msg, err error) result {
+	delay := time.Duration((0.5 + rand.Float64()) * float64(closedRetry)) //nolint:gosec // jitter
+	alone, others := 0, false
+	if matches(err, amiss) {
+		part = partState
+		c.contention.note(d.key)
+	}
+	if !matches(err, certain) {
+		alone, others = c.doubts.fail(d.key, needsOf(c.bus.Names(), d.eventType, out), time.Now())
+	}
+	switch {
+	case !others:
+		c.health.set(part, err)
+	case alone > maxAlone && claim != nil:
+		return c.spend(ctx, d, claim, fmt.Errorf("%w: %w", errAlone, err))
+	default:
+		delay = backoff(c.cfg.Retry, alone, rand.Float64()) //nolint:gosec // jitter
+	}
+	c.eventLog(d, c.log.Error()).Err(err).Str("part", part).Int("alone", alone).Msg("event given back")
+	if claim == nil {
+		return c.giveBack(d, released, delay)
+	}
+	return c.release(ctx, d, claim, nil, released, delay)
+}
+
+// passed notes that an event got through: nothing that it needed is missing.
+func (c *Consumer) passed(d *delivery, out []*nats.Msg) {
+	c.health.clear(partPublish)
+	c.health.clear(partHandler)
+	c.doubts.pass(d.key, func() []string { return needsOf(c.bus.Names(), d.eventType, out) })
+}
+
 // maxAlone is how often an event meets an outage that nobody else meets, until
 // each further time spends an attempt.
 const maxAlone = 10
 
-// doubts tell trouble with one event from an outage: during an outage nothing
-// gets through of what needs the same. They belong to one process; a replica
-// that gets the event has its own.
+// doubts tell trouble with one event from an outage: during an outage nothing gets
+// through that needs the same. Each process has its own doubts; a replica that
+// gets the event starts anew.
 type doubts struct {
 	fade time.Duration // an event that has not failed here for so long is elsewhere, or through
 	any  atomic.Bool   // so that getting through costs nothing while all is well
@@ -118,7 +158,7 @@ func (x *doubts) fail(key event.EventKey, needs []string, now time.Time) (alone 
 	return d.alone, others
 }
 
-// pass notes that an event got through.
+// pass notes that an event got through, and what it needed.
 func (x *doubts) pass(key event.EventKey, needs func() []string) {
 	if !x.any.Load() {
 		return
@@ -131,15 +171,8 @@ func (x *doubts) pass(key event.EventKey, needs func() []string) {
 	}
 }
 
-// forget ends the doubt about an event, which has come to its end.
-func (x *doubts) forget(key event.EventKey) {
-	if !x.any.Load() {
-		return
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.drop(key)
-}
+// forget ends the doubt about an event, which has come to its end in another way.
+func (x *doubts) forget(key event.EventKey) { x.pass(key, func() []string { return nil }) }
 
 // sweep forgets events that have gone elsewhere.
 func (x *doubts) sweep(now time.Time) {

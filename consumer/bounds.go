@@ -12,8 +12,9 @@ func newSlots(n int, stop <-chan struct{}) *slots {
 	return &slots{free: make(chan struct{}, n), stop: stop}
 }
 
-// acquire waits for a slot; ok is false when the consumer is stopping.
-func (s *slots) acquire() (held *slot, ok bool) {
+// acquire waits for a slot. ok is false when the consumer is stopping. release is
+// for the goroutine that has acquired; calling it twice is fine.
+func (s *slots) acquire() (release func(), ok bool) {
 	select {
 	case <-s.stop:
 		return nil, false
@@ -21,23 +22,21 @@ func (s *slots) acquire() (held *slot, ok bool) {
 	}
 	select {
 	case s.free <- struct{}{}:
-		return &slot{of: s}, true
+		held := true
+		return func() {
+			if held {
+				held = false
+				<-s.free
+			}
+		}, true
 	case <-s.stop:
 		return nil, false
 	}
 }
 
-// slot is one place in the bulkhead. Releasing it twice is fine.
-type slot struct {
-	of   *slots
-	once sync.Once
-}
-
-func (s *slot) release() { s.once.Do(func() { <-s.of.free }) }
-
-// budget bounds the deliveries this process holds: a pull asks the server for
-// no more than what is free. Those which are far behind others of their key hold
-// no place; MaxAckPending bounds them, and how large they are together.
+// budget bounds the deliveries that this process holds: a pull asks the server for
+// no more than the places that are free. Deliveries that are far behind others of
+// their key hold no place: MaxAckPending and [maxExtra] bound those.
 type budget struct {
 	mu    sync.Mutex
 	free  int
@@ -47,8 +46,8 @@ type budget struct {
 
 func newBudget(n int) *budget { return &budget{free: n} }
 
-// watch returns what signals that something became free, to one who waits: of
-// two at one channel, one would miss what the other has heard.
+// watch returns a channel that signals when something becomes free. Each who waits
+// needs one of their own, because a signal is received once.
 func (b *budget) watch() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()

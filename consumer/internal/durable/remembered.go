@@ -1,0 +1,114 @@
+package durable
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/farandole/farandole/bus"
+)
+
+const (
+	// slack is how much later than the beginning of the ledger's memory a durable
+	// starts, at most: marks go on ending while it delivers.
+	slack = time.Minute
+	// countIdle is how long a consumer that only counts lives.
+	countIdle = 10 * time.Second
+)
+
+// handled returns the subjects of the stream of which this consumer may have
+// handled events. told is false if the ledger was never told any, on any stream.
+func (d *Durable) handled(ctx context.Context) (subjects []string, told bool, err error) {
+	all, told, err := d.cfg.Ledger.Subjects(ctx, d.cfg.Consumer)
+	for _, s := range all {
+		if stream, subject, _ := strings.Cut(s, " "); stream == d.cfg.Stream {
+			subjects = append(subjects, subject)
+		}
+	}
+	return subjects, told, err
+}
+
+// remember tells the ledger what this consumer is given from now on. It comes
+// before the first event of it is handled.
+func (d *Durable) remember(ctx context.Context, filters []string) error {
+	d.mu.Lock()
+	told := d.remembered
+	d.mu.Unlock()
+	if len(uncovered(filters, told)) == 0 {
+		return nil
+	}
+	subjects := make([]string, len(filters))
+	for i, f := range filters {
+		subjects[i] = d.cfg.Stream + " " + f
+	}
+	if err := d.cfg.Ledger.Remember(ctx, d.cfg.Consumer, subjects); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.remembered = filters
+	return nil
+}
+
+// startRemembered makes a durable start where the ledger's memory does.
+func (d *Durable) startRemembered(ctx context.Context, cfg *jetstream.ConsumerConfig) error {
+	now, err := d.cfg.Ledger.Now(ctx)
+	if err != nil {
+		return err
+	}
+	retention := d.cfg.Ledger.Retention()
+	start := now.Add(min(retention/10, slack) - retention)
+	cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &start
+	return nil
+}
+
+// logSkipped says how many events of each subject are stored before the start of
+// a durable.
+func (d *Durable) logSkipped(ctx context.Context, cfg jetstream.ConsumerConfig, text string) {
+	skipped := zerolog.Dict()
+	for _, f := range cfg.FilterSubjects {
+		n, err := d.storedBefore(ctx, f, *cfg.OptStartTime)
+		if err != nil {
+			skipped = skipped.Str(f, "not counted: "+err.Error())
+			continue
+		}
+		skipped = skipped.Uint64(f, n)
+	}
+	d.cfg.Logger.Warn().Str("stream", d.cfg.Stream).Dur("retention", d.cfg.Ledger.Retention()).Time("starts_at", *cfg.OptStartTime).
+		Dict("skipped", skipped).Msg(text)
+}
+
+// storedBefore counts the messages on a filter that are older than start.
+func (d *Durable) storedBefore(ctx context.Context, filter string, start time.Time) (uint64, error) {
+	all, err := countPending(ctx, d.cfg.Bus, d.cfg.Stream, jetstream.ConsumerConfig{FilterSubject: filter})
+	if err != nil {
+		return 0, err
+	}
+	rest, err := countPending(ctx, d.cfg.Bus, d.cfg.Stream, jetstream.ConsumerConfig{
+		FilterSubject: filter, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &start,
+	})
+	return all - min(all, rest), err
+}
+
+// countPending counts the messages that a consumer with these settings would be given.
+func countPending(ctx context.Context, b *bus.Bus, stream string, cfg jetstream.ConsumerConfig) (n uint64, err error) {
+	cfg.Name = "count-" + rand.Text()
+	cfg.AckPolicy, cfg.MemoryStorage, cfg.Replicas, cfg.InactiveThreshold = jetstream.AckNonePolicy, true, 1, countIdle
+	err = b.Ask(ctx, "CONSUMER.CREATE."+stream+"."+cfg.Name, func(ctx context.Context) error {
+		counter, err := b.JetStream().CreateConsumer(ctx, stream, cfg)
+		if err == nil {
+			n = counter.CachedInfo().NumPending
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, b.Ask(ctx, "CONSUMER.DELETE."+stream+"."+cfg.Name, func(ctx context.Context) error {
+		return b.JetStream().DeleteConsumer(ctx, stream, cfg.Name)
+	})
+}
