@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -11,32 +12,22 @@ import (
 )
 
 const (
-	// scanBatch is how many documents are asked for at once.
-	scanBatch = 256
 	// scanIdle is when the server forgets a scan whose reader has died.
 	scanIdle = 30 * time.Second
 	// scanCleanUp bounds what a scan does after its end.
 	scanCleanUp = time.Second
 )
 
-// scan reads what a bucket's stream holds, through a consumer of its own. A
-// watch of the client would not do: it keeps a goroutine for ever when it is
-// left early, and when the connection is closed it looks as if all had been
-// seen. Nor would an ordered consumer: it does not mind the context while it
-// waits for a lost server.
-type scan struct {
-	bus      *Bus
-	stream   string
-	consumer jetstream.Consumer
-	received uint64
-	more     bool
-}
-
-// document is one document as the stream holds it.
-type document struct {
-	subject  string
-	revision uint64
-	data     []byte
+// ScanConfig chooses the messages that [Bus.ScanMessages] visits.
+type ScanConfig struct {
+	// Filter is a subject filter. Required.
+	Filter string
+	// From is the sequence to begin at. Defaults to the last message of each subject alone.
+	From uint64
+	// HeadersOnly leaves data at the server, which tells their size in a header.
+	HeadersOnly bool
+	// Batch is how many messages are asked for at once. Defaults to 256.
+	Batch int
 }
 
 // Scan calls f for each message that a stream holds on the filter's subjects,
@@ -45,21 +36,40 @@ type document struct {
 // [ErrNoStream], [ErrDenied], [ErrUnavailable] or [ErrClosed], or are ctx's
 // cause: a part is never told to be all.
 func (b *Bus) Scan(ctx context.Context, stream, filter string, f func(subject string, revision uint64, data []byte) error) error {
-	s, err := b.scan(ctx, stream, filter)
+	return b.ScanMessages(ctx, stream, ScanConfig{Filter: filter}, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
+		if deletes(m.Headers()) {
+			return true, nil
+		}
+		return true, f(m.Subject(), meta.Sequence.Stream, m.Data())
+	})
+}
+
+// ScanMessages is [Bus.Scan] for the messages themselves, those that mark a
+// deletion too, until f returns false.
+func (b *Bus) ScanMessages(ctx context.Context, stream string, cfg ScanConfig, f func(jetstream.Msg, *jetstream.MsgMetadata) (more bool, err error)) error {
+	wrap := func(err error) error { return fmt.Errorf("bus: scan %s: %w", cfg.Filter, err) }
+	s, err := b.scan(ctx, stream, cfg)
 	if err != nil {
-		return fmt.Errorf("bus: scan %s: %w", filter, err)
+		return wrap(err)
 	}
 	defer s.end(ctx)
 	for s.more {
-		documents, err := s.next(ctx)
-		if err != nil {
-			return fmt.Errorf("bus: scan %s: %w", filter, err)
+		messages, err := b.fetch(ctx, s.consumer, cmp.Or(cfg.Batch, 256))
+		if err == nil && len(messages) == 0 {
+			err = s.explain(ctx)
 		}
-		for _, d := range documents {
-			if ctx.Err() != nil {
-				return fmt.Errorf("bus: scan %s: %w", filter, context.Cause(ctx))
+		if err != nil {
+			return wrap(err)
+		}
+		for _, m := range messages {
+			meta, err := s.metadata(m)
+			if err != nil {
+				return wrap(err)
 			}
-			if err := f(d.subject, d.revision, d.data); err != nil {
+			if ctx.Err() != nil {
+				return wrap(context.Cause(ctx))
+			}
+			if more, err := f(m, meta); err != nil || !more {
 				return err
 			}
 		}
@@ -67,20 +77,37 @@ func (b *Bus) Scan(ctx context.Context, stream, filter string, f func(subject st
 	return nil
 }
 
+// scan reads what a stream holds, through a consumer of its own. A watch of the
+// client would not do: it keeps a goroutine for ever when it is left early, and
+// when the connection is closed it looks as if all had been seen. Nor would an
+// ordered consumer: it does not mind the context while it waits for a lost server.
+type scan struct {
+	bus      *Bus
+	stream   string
+	consumer jetstream.Consumer
+	received uint64
+	more     bool
+}
+
 // scan begins one; it ends with [scan.end].
-func (b *Bus) scan(ctx context.Context, stream, filter string) (*scan, error) {
+func (b *Bus) scan(ctx context.Context, stream string, cfg ScanConfig) (*scan, error) {
 	s := &scan{bus: b, stream: stream}
-	cfg := jetstream.ConsumerConfig{
-		Name:              "scan-" + rand.Text(),
-		FilterSubject:     filter,
+	name := "scan-" + rand.Text()
+	consumer := jetstream.ConsumerConfig{
+		Name:              name,
+		FilterSubject:     cfg.Filter,
 		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy, // of a document there may be older versions for a moment
+		HeadersOnly:       cfg.HeadersOnly,
 		AckPolicy:         jetstream.AckNonePolicy,
 		MemoryStorage:     true,
 		Replicas:          1,
 		InactiveThreshold: scanIdle,
 	}
-	err := b.Ask(ctx, "CONSUMER.CREATE."+stream+"."+cfg.Name, func(ctx context.Context) (err error) {
-		s.consumer, err = b.js.CreateConsumer(ctx, stream, cfg)
+	if cfg.From > 0 {
+		consumer.DeliverPolicy, consumer.OptStartSeq = jetstream.DeliverByStartSequencePolicy, cfg.From
+	}
+	err := b.Ask(ctx, "CONSUMER.CREATE."+stream+"."+name, func(ctx context.Context) (err error) {
+		s.consumer, err = b.js.CreateConsumer(ctx, stream, consumer)
 		return err
 	})
 	if err != nil {
@@ -90,30 +117,18 @@ func (b *Bus) scan(ctx context.Context, stream, filter string) (*scan, error) {
 	return s, nil
 }
 
-// next returns the next documents, without those deleted, and sets more.
-func (s *scan) next(ctx context.Context) (found []document, err error) {
-	messages, err := s.bus.Fetch(ctx, s.consumer, scanBatch)
+// metadata reads a message's, and sets more. Nothing is acknowledged, so what got
+// lost on the way does not come again.
+func (s *scan) metadata(m jetstream.Msg) (*jetstream.MsgMetadata, error) {
+	meta, err := m.Metadata()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	if len(messages) == 0 {
-		return nil, s.explain(ctx)
+	if s.received++; meta.Sequence.Consumer != s.received {
+		return nil, fmt.Errorf("%w: a message was lost on the way", ErrUnavailable)
 	}
-	for _, m := range messages {
-		meta, err := m.Metadata()
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-		}
-		// Nothing is acknowledged, so what got lost on the way does not come again.
-		if s.received++; meta.Sequence.Consumer != s.received {
-			return nil, fmt.Errorf("%w: a document was lost on the way", ErrUnavailable)
-		}
-		s.more = meta.NumPending > 0
-		if !deletes(m.Headers()) {
-			found = append(found, document{subject: m.Subject(), revision: meta.Sequence.Stream, data: m.Data()})
-		}
-	}
-	return found, nil
+	s.more = meta.NumPending > 0
+	return meta, nil
 }
 
 // explain finds out why nothing came although something was to: it may have
@@ -134,9 +149,9 @@ func (s *scan) explain(ctx context.Context) error {
 	return nil
 }
 
-// Fetch returns what a consumer has ready, at most most messages. Errors are
+// fetch returns what a consumer has ready, at most most messages. Errors are
 // those of [Bus.Ask].
-func (b *Bus) Fetch(ctx context.Context, c jetstream.Consumer, most int) (messages []jetstream.Msg, err error) {
+func (b *Bus) fetch(ctx context.Context, c jetstream.Consumer, most int) (messages []jetstream.Msg, err error) {
 	info := c.CachedInfo()
 	err = b.ask(ctx, "CONSUMER.MSG.NEXT."+info.Stream+"."+info.Name, ErrUnavailable, func(ctx context.Context) error {
 		batch, err := c.FetchNoWait(most)

@@ -2,16 +2,21 @@
 //
 // # Role
 //
-// A consumer that gives up on a message stores a [Letter] of it: the message
-// byte for byte and, in dlq- headers, why it failed. People and tools work on
-// the letters through a [Queue]: list, get, replay, discard, stats, export.
-// The consumers' ledger, asked through [Marks], says what became of an event.
+// A consumer that gives up on a message stores a letter of it, which [Letter]
+// makes: the message byte for byte and, in dlq- headers, why it failed. People and
+// tools work on the letters through a [Queue]: list, get, replay, discard,
+// statistics, export.
 //
-// A letter lies on dlq.<consumer>.<reason>.<event key> in a stream that keeps
-// one message a subject and, when full, refuses new ones instead of dropping
-// old ones. Its ID is <consumer>.<event key>. If an event was parked again
+// A [Store] is where letters lie. [Stream] is the system's dead-letter stream; the
+// parked rows of an outbox (package outbox) are the other one. A queue works on
+// both in the same way.
+//
+// A letter of the stream lies on dlq.<consumer>.<reason>.<event key>. The stream
+// keeps one message a subject and, when full, refuses new ones instead of dropping
+// old ones. The letter's ID is <consumer>.<event key>. If an event was parked again
 // under another reason, after a crash between parking and marking, the newer
-// letter counts, and replay and discard remove both.
+// letter counts, and replay and discard remove both. The consumers' ledger, asked
+// through [Marks], says what became of an event.
 //
 // # Guarantees
 //

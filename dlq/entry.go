@@ -17,11 +17,14 @@ import (
 // letter with damaged or missing headers is an Entry with empty fields. Its
 // JSON is stable; times are RFC 3339, absent when unknown.
 type Entry struct {
-	// ID is <consumer>.<event key>. There is one entry of an ID: the newest letter.
+	// ID is <consumer>.<event key>, or outbox.<message id> of a parked row. There is
+	// one entry of an ID: the newest letter.
 	ID string `json:"id"`
-	// Sequence is the letter's place in the dead-letter stream.
+	// Sequence is the letter's place in its store: the sequence in the dead-letter
+	// stream, or the id of the row.
 	Sequence uint64 `json:"sequence"`
-	// Stored is when it was dead-lettered, by the server's clock; ages count from it.
+	// Stored is when it was dead-lettered, by the clock of the server, or of the relay
+	// that parked the row; ages count from it.
 	Stored   time.Time      `json:"stored"`
 	Consumer event.Consumer `json:"consumer"`
 	Reason   string         `json:"reason"`

@@ -14,8 +14,8 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// Redrive is what a message that comes again for one consumer only carries
-// beside the original: a replay, or a deferred retry ([Deferral]).
+// Redrive is what a message carries, beside the original, that comes again for one
+// consumer only: a replay, or a deferred retry ([Deferral]).
 type Redrive struct {
 	// Replay counts the replays of this event for this consumer; 0 while it
 	// has not been replayed.
@@ -45,16 +45,16 @@ func RedriveOf(h nats.Header) (r Redrive, ok bool) {
 }
 
 // Deferral makes the message that brings a failed one back to its consumer at
-// due, and to no other: one that the server keeps in the stream of timers on
-// timer.<consumer>.retry.<event key>, and brings then to the consumer's
-// redrive subject, by its own clock. Data and headers are the original's, as in
-// a replay; so are its origin and history, and its replay number stays as it
-// is. s names consumer and event key; the rest of it is not told, because the
-// ledger has it. A deferral of the same event replaces the one before.
+// due, and to no other. The server keeps it in the stream of timers on
+// timer.<consumer>.retry.<event key>, and at due, by its own clock, puts it on the
+// consumer's redrive subject. Data and headers are the original's, as in a replay;
+// so are its origin, its history and its replay number. Of s only consumer and
+// event key are used: the ledger has the rest. A deferral of the same event
+// replaces the one before.
 //
-// maxPayload is the server's
-// max_payload in bytes, 0 for no limit; the error matches [bus.ErrTooLarge] when
-// the original leaves no room for what the server has to know.
+// maxPayload is the server's max_payload in bytes, 0 for no limit. The error
+// matches [bus.ErrTooLarge] when the original leaves no room for what the server
+// has to know.
 func Deferral(n event.Names, failed *nats.Msg, from Origin, s Story, due time.Time, maxPayload int64) (*nats.Msg, error) {
 	m := &nats.Msg{
 		Subject: n.TimerSubject(s.Consumer, TimerRetry, event.Key(s.Key)),
@@ -112,8 +112,8 @@ func (p *packer) must(name, value string) error {
 	return nil
 }
 
-// identify says which event a redrive brings, and the how manyeth time. The
-// key may be missing where the event itself tells it.
+// identify adds what says which event a redrive brings, and which replay of it
+// this is. The key may be missing where the event itself tells it.
 func (p *packer) identify(replay int, key event.EventKey) error {
 	if err := p.must(headerReplay, strconv.Itoa(replay)); err != nil {
 		return err

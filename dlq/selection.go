@@ -75,7 +75,7 @@ func (q *Queue) Replay(ctx context.Context, s Selection, o ReplayOptions, report
 	if o.Rate > 0 {
 		w.limit.SetLimit(rate.Limit(o.Rate))
 	}
-	return w.over(ctx, q, s)
+	return w.run(ctx, q, s)
 }
 
 // Discard removes the selected letters for good, and closes their events in the
@@ -85,7 +85,7 @@ func (q *Queue) Discard(ctx context.Context, s Selection, o DiscardOptions, repo
 	w := walk{limit: rate.NewLimiter(rate.Inf, 1), report: report, do: func(ctx context.Context, s Store, r Ref) (Result, error) {
 		return s.Discard(ctx, r, o)
 	}}
-	return w.over(ctx, q, s)
+	return w.run(ctx, q, s)
 }
 
 // walk does one thing with every selected letter.
@@ -99,10 +99,10 @@ type walk struct {
 	sum   Summary
 }
 
-// over reports the results, those of a store oldest first. What is stored after
+// run reports the results, those of a store oldest first. What is stored after
 // a store's turn has begun is not selected. It stops when ctx ends, never in the
 // middle of a letter, or at an error that the next letter would meet too.
-func (w *walk) over(ctx context.Context, q *Queue, s Selection) (Summary, error) {
+func (w *walk) run(ctx context.Context, q *Queue, s Selection) (Summary, error) {
 	w.sum.Counts = map[Status]int{}
 	if err := s.validate(); err != nil {
 		return w.sum, err
@@ -119,7 +119,7 @@ func (w *walk) over(ctx context.Context, q *Queue, s Selection) (Summary, error)
 	for _, p := range q.parts(s) {
 		store, err := p.open()
 		if err == nil {
-			err = w.through(ctx, store, p.Selection)
+			err = w.runIn(ctx, store, p.Selection)
 		}
 		if err != nil {
 			return w.sum, err
@@ -128,8 +128,8 @@ func (w *walk) over(ctx context.Context, q *Queue, s Selection) (Summary, error)
 	return w.sum, nil
 }
 
-// through walks over the selected letters of one store.
-func (w *walk) through(ctx context.Context, store Store, s Selection) error {
+// runIn walks over the selected letters of one store.
+func (w *walk) runIn(ctx context.Context, store Store, s Selection) error {
 	refs, err := refsOf(ctx, store, s)
 	if err != nil {
 		return err

@@ -29,10 +29,10 @@ type Stranded struct {
 	Unknown int `json:"unknown"`
 }
 
-// taken returns nil when the letter's consumer would get its replay. Errors
-// match [ErrNoConsumer] when it would not.
-func (s *Stream) taken(ctx context.Context, l *letter) error {
-	taken, err := s.takes(ctx, l.entry.Consumer, redriveSubject(s.names, l))
+// requireConsumer returns nil when the letter's consumer would get its replay. The
+// error matches [ErrNoConsumer] when it would not.
+func (s *Stream) requireConsumer(ctx context.Context, l *letter) error {
+	taken, err := s.durableTakes(ctx, l.entry.Consumer, redriveSubject(s.names, l))
 	if err == nil && !taken {
 		err = fmt.Errorf("%w %s exists on stream %s: start it, or --force stores the redrive for whoever comes",
 			ErrNoConsumer, l.entry.Consumer, s.names.EventsStream())
@@ -47,8 +47,8 @@ func statusOf(err error) Status {
 	return Failed
 }
 
-// takes reports whether the durable of a consumer gets what is stored on subject.
-func (s *Stream) takes(ctx context.Context, c event.Consumer, subject string) (bool, error) {
+// durableTakes reports whether the durable of a consumer gets what is stored on subject.
+func (s *Stream) durableTakes(ctx context.Context, c event.Consumer, subject string) (bool, error) {
 	if c.Validate() != nil { // a letter of another tool
 		return false, nil //nolint:nilerr // no durable has such a name
 	}
@@ -77,18 +77,18 @@ func (s *Stream) takes(ctx context.Context, c event.Consumer, subject string) (b
 // stranded finds what waits for consumers that have no durable. It learns the
 // subjects of all redrives, and reads those of such consumers.
 func (s *Stream) stranded(ctx context.Context) ([]Stranded, error) {
-	arrived, err := s.waiting(ctx, s.names.EventsStream(), s.names.RedriveFilter(""))
+	arrived, err := s.countByConsumer(ctx, s.names.EventsStream(), s.names.RedriveFilter(""))
 	if err != nil {
 		return nil, err
 	}
-	deferred, err := s.waiting(ctx, s.names.TimersStream(), s.names.TimersFilter("", TimerRetry))
+	deferred, err := s.countByConsumer(ctx, s.names.TimersStream(), s.names.TimersFilter("", TimerRetry))
 	if err != nil {
 		return nil, err
 	}
 	found := map[event.Consumer]*Stranded{}
 	for _, counts := range []map[event.Consumer]int{arrived, deferred} {
 		for c := range counts {
-			taken, err := s.takes(ctx, c, s.names.RedriveFilter(c))
+			taken, err := s.durableTakes(ctx, c, s.names.RedriveFilter(c))
 			if err != nil && !errors.Is(err, bus.ErrNoStream) { // no stream, no durable
 				return nil, err
 			}
@@ -112,9 +112,9 @@ func (s *Stream) stranded(ctx context.Context) ([]Stranded, error) {
 	return stranded, nil
 }
 
-// waiting counts by consumer the messages of a stream that a filter of redrives
+// countByConsumer counts the messages of a stream that a filter of redrives
 // or timers selects. Their second token, after the system's prefix, is the consumer.
-func (s *Stream) waiting(ctx context.Context, name, filter string) (map[event.Consumer]int, error) {
+func (s *Stream) countByConsumer(ctx context.Context, name, filter string) (map[event.Consumer]int, error) {
 	counts := map[event.Consumer]int{}
 	stream, err := s.bus.Stream(ctx, name)
 	if errors.Is(err, bus.ErrNoStream) {

@@ -24,8 +24,7 @@ type Stream struct {
 	marks Marks
 
 	mu sync.Mutex
-	// handle is the stream as it was asked for last. With it a letter that a scan
-	// has found is read at once.
+	// handle is what the server said of the stream last, nil before it was asked.
 	handle jetstream.Stream
 }
 
@@ -37,19 +36,19 @@ func NewStream(b *bus.Bus, marks Marks) *Stream {
 	return &Stream{bus: b, names: b.Names(), marks: marks}
 }
 
-// opened is the stream as it was asked for last.
-func (s *Stream) opened(ctx context.Context) (jetstream.Stream, error) {
+// knownStream returns the stream as the server described it last. So a letter that
+// a scan has found is read with one request.
+func (s *Stream) knownStream(ctx context.Context) (jetstream.Stream, error) {
 	s.mu.Lock()
 	stream := s.handle
 	s.mu.Unlock()
 	if stream != nil {
 		return stream, nil
 	}
-	return s.ask(ctx)
+	return s.askForStream(ctx)
 }
 
-// ask asks the server for the stream.
-func (s *Stream) ask(ctx context.Context) (jetstream.Stream, error) {
+func (s *Stream) askForStream(ctx context.Context) (jetstream.Stream, error) {
 	stream, err := s.bus.Stream(ctx, s.names.DLQStream())
 	if err != nil {
 		return nil, s.wrap("look", err)
@@ -89,7 +88,7 @@ func (s *Stream) Get(ctx context.Context, id string) (Case, error) {
 	if !known || !mark.underWay() {
 		return c, nil
 	}
-	taken, err := s.takes(ctx, consumer, s.names.RedriveFilter(consumer))
+	taken, err := s.durableTakes(ctx, consumer, s.names.RedriveFilter(consumer))
 	if err != nil {
 		return Case{}, err
 	}
@@ -134,7 +133,7 @@ func (s *Stream) find(ctx context.Context, id string) (*letter, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := s.look(ctx, s.names.DeadLetterFilter(consumer, "", key))
+	v, err := s.view(ctx, s.names.DeadLetterFilter(consumer, "", key))
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +176,7 @@ func (s *Stream) mark(ctx context.Context, c event.Consumer, k event.EventKey) (
 
 // read fetches one letter by its sequence.
 func (s *Stream) read(ctx context.Context, sequence uint64) (*letter, error) {
-	stream, err := s.opened(ctx)
+	stream, err := s.knownStream(ctx)
 	if err != nil {
 		return nil, err
 	}

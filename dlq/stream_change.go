@@ -27,7 +27,7 @@ func (s *Stream) Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, er
 			return Refused, fmt.Errorf("%w: %s: the ledger has no mark of it, so nothing tells whether it took effect: name the database of a consumer with an inbox, or --force replays it", ErrRefused, l.entry.ID)
 		}
 		if !o.Force {
-			if err := s.taken(ctx, l); err != nil {
+			if err := s.requireConsumer(ctx, l); err != nil {
 				return statusOf(err), err
 			}
 		}
@@ -84,17 +84,17 @@ func (s *Stream) Discard(ctx context.Context, r Ref, o DiscardOptions) (Result, 
 	})
 }
 
-// change opens a letter and does one thing with it. An error of do says which
+// change reads a letter and does one thing with it. An error of do says which
 // of no consumer, refused and failed its status is.
 func (s *Stream) change(ctx context.Context, r Ref, do func(*letter) (Status, error)) (Result, error) {
 	result := Result{ID: r.ID, Sequence: r.Sequence}
-	l, err := s.open(ctx, r)
+	l, err := s.letter(ctx, r)
 	switch {
 	case err == nil:
 		result.ID, result.Sequence = l.entry.ID, l.entry.Sequence
 		result.Status, result.Err = do(l)
 	case errors.Is(err, ErrNotFound):
-		result.Status, result.Err = s.absent(ctx, r.ID, err)
+		result.Status, result.Err = s.withoutLetter(ctx, r.ID, err)
 	default:
 		result.Status, result.Err = Failed, err
 	}
@@ -114,8 +114,8 @@ func hopeless(err error) bool {
 	return false
 }
 
-// open reads the letter that r names.
-func (s *Stream) open(ctx context.Context, r Ref) (*letter, error) {
+// letter reads the letter that r names.
+func (s *Stream) letter(ctx context.Context, r Ref) (*letter, error) {
 	if r.Sequence == 0 {
 		return s.find(ctx, r.ID)
 	}
@@ -127,8 +127,8 @@ func (s *Stream) open(ctx context.Context, r Ref) (*letter, error) {
 	return l, nil
 }
 
-// absent says what became of an event that has no letter.
-func (s *Stream) absent(ctx context.Context, id string, notFound error) (Status, error) {
+// withoutLetter says what became of an event that has no letter.
+func (s *Stream) withoutLetter(ctx context.Context, id string, notFound error) (Status, error) {
 	consumer, key, err := parseID(id)
 	if err != nil {
 		return NotFound, notFound
@@ -161,7 +161,7 @@ func (s *Stream) finish(ctx context.Context, l *letter, done Status) (Status, er
 // remove deletes a letter, and older ones of the same event under other
 // reasons, by sequence: a letter that came in meanwhile stays.
 func (s *Stream) remove(ctx context.Context, l *letter) error {
-	stream, err := s.opened(ctx)
+	stream, err := s.knownStream(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,9 @@
 package dlq
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // maxLimit is the most entries of a page: it is kept in memory.
 const maxLimit = 10_000
@@ -13,7 +16,7 @@ func (s *Stream) List(ctx context.Context, f Filter, limit int, cursor uint64) (
 	if err := f.validate(); err != nil {
 		return Page{}, err
 	}
-	v, err := s.look(ctx, consumerSubject(s.names, ""))
+	v, err := s.view(ctx, consumerSubject(s.names, ""))
 	if err != nil {
 		return Page{}, err
 	}
@@ -31,20 +34,26 @@ func (s *Stream) List(ctx context.Context, f Filter, limit int, cursor uint64) (
 	}
 	for width := uint64(4 * limit); in.to >= v.first && in.to > 0; width *= 4 { //nolint:gosec // positive
 		in.from = max(v.first, in.to-min(in.to-1, width-1))
-		step := newest{limit: limit + 1 - len(page.Entries)}
+		var step []Entry // the newest ones of it, oldest first
+		room := limit + 1 - len(page.Entries)
 		err := s.scan(ctx, v, in, f, func(e Entry) error {
 			if count {
 				page.Matching++
 			}
 			if cursor == 0 || e.Sequence < cursor {
-				step.add(e)
+				step = append(step, e)
+			}
+			if len(step) > 2*room {
+				step = append(step[:0], step[len(step)-room:]...)
 			}
 			return nil
 		})
 		if err != nil {
 			return Page{}, err
 		}
-		page.Entries = step.appendTo(page.Entries)
+		step = step[max(0, len(step)-room):]
+		slices.Reverse(step)
+		page.Entries = append(page.Entries, step...)
 		if len(page.Entries) > limit && !count {
 			break
 		}
@@ -67,30 +76,4 @@ func (s *Stream) countSubjects(v *view, f Filter) int {
 		}
 	}
 	return n
-}
-
-// newest keeps the last limit entries added to it.
-type newest struct {
-	limit int
-	added int
-	ring  []Entry
-}
-
-func (n *newest) add(e Entry) {
-	switch {
-	case n.limit == 0:
-	case len(n.ring) < n.limit:
-		n.ring = append(n.ring, e)
-	default:
-		n.ring[n.added%n.limit] = e
-	}
-	n.added++
-}
-
-// appendTo appends them to entries, the last one first.
-func (n *newest) appendTo(entries []Entry) []Entry {
-	for i := range len(n.ring) {
-		entries = append(entries, n.ring[(n.added-1-i)%len(n.ring)])
-	}
-	return entries
 }

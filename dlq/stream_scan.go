@@ -3,7 +3,6 @@ package dlq
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -11,14 +10,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/event"
 )
 
 const (
 	// scanBatch is how many letters, without their data, are asked for at once.
 	scanBatch = 1000
-	// scanIdle is when the server forgets a scan whose reader has died.
-	scanIdle = 30 * time.Second
 	// cleanUp bounds what must still be done after a cancellation.
 	cleanUp = 5 * time.Second
 )
@@ -36,10 +32,10 @@ type view struct {
 	older map[string][]uint64
 }
 
-// look takes a view of the letters that a subject filter selects. It learns
+// view returns a view of the letters that a subject filter selects. It learns
 // subjects, not letters: about 150 bytes of memory each.
-func (s *Stream) look(ctx context.Context, filter string) (*view, error) {
-	stream, err := s.ask(ctx)
+func (s *Stream) view(ctx context.Context, filter string) (*view, error) {
+	stream, err := s.askForStream(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +62,7 @@ func (s *Stream) look(ctx context.Context, filter string) (*view, error) {
 			v.newest[id] = subject
 			continue
 		}
-		old, sequence, err := s.older(ctx, stream, subject, other)
+		old, sequence, err := s.olderOf(ctx, stream, subject, other)
 		if err != nil {
 			return nil, err
 		}
@@ -88,9 +84,9 @@ func (s *Stream) subjects(ctx context.Context, stream jetstream.Stream, filter s
 	return info, err
 }
 
-// older says which of two subjects has the older letter, and its sequence; a
+// olderOf says which of two subjects has the older letter, and its sequence; a
 // letter that is gone by now has sequence 0.
-func (s *Stream) older(ctx context.Context, stream jetstream.Stream, a, b string) (string, uint64, error) {
+func (s *Stream) olderOf(ctx context.Context, stream jetstream.Stream, a, b string) (string, uint64, error) {
 	var seqs [2]uint64
 	for i, subject := range [2]string{a, b} {
 		m, err := s.bus.Read(ctx, stream, subject)
@@ -120,7 +116,7 @@ func (s *Stream) Scan(ctx context.Context, f Filter, whole bool, visit func(Reco
 	if err := f.validate(); err != nil {
 		return err
 	}
-	v, err := s.look(ctx, consumerSubject(s.names, ""))
+	v, err := s.view(ctx, consumerSubject(s.names, ""))
 	if err != nil {
 		return err
 	}
@@ -153,111 +149,34 @@ func (s *Stream) Scan(ctx context.Context, f Filter, whole bool, visit func(Reco
 }
 
 // scan visits the headers of the letters in a span of v that match f, oldest
-// first. Data stays at the server, which forgets the scan at its end. An error
-// of visit ends the scan and is returned as it is.
+// first. Data stays at the server. An error of visit ends the scan and is
+// returned as it is.
 func (s *Stream) scan(ctx context.Context, v *view, in span, f Filter, visit func(e Entry) error) error {
 	if len(v.newest) == 0 {
 		return nil
 	}
-	js, stream := s.bus.JetStream(), s.names.DLQStream()
-	cfg := jetstream.ConsumerConfig{
-		Description:       "dead-letter listing",
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       in.from,
-		AckPolicy:         jetstream.AckNonePolicy,
-		FilterSubject:     f.subject(s.names),
-		HeadersOnly:       true,
-		MemoryStorage:     true,
-		Replicas:          1,
-		InactiveThreshold: scanIdle,
+	var failed error
+	cfg := bus.ScanConfig{
+		Filter: f.subject(s.names), From: in.from, HeadersOnly: true, Batch: int(min(scanBatch, in.to-in.from+1)),
 	}
-	var cons jetstream.Consumer
-	err := s.bus.Ask(ctx, "CONSUMER.CREATE."+stream, func(ctx context.Context) (err error) {
-		cons, err = js.CreateConsumer(ctx, stream, cfg)
-		return err
+	err := s.bus.ScanMessages(ctx, s.names.DLQStream(), cfg, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
+		if meta.Sequence.Stream > in.to {
+			return false, nil
+		}
+		if !v.old[m.Subject()] {
+			size, err := strconv.Atoi(m.Headers().Get(nats.MsgSize))
+			if err != nil {
+				size = 0
+			}
+			e := parseEntry(s.names, m.Subject(), meta.Sequence.Stream, meta.Timestamp, m.Headers(), size)
+			if f.Matches(s.names, e) {
+				failed = visit(e)
+			}
+		}
+		return failed == nil && meta.Sequence.Stream < in.to, nil
 	})
 	if err != nil {
 		return s.wrap("scan", err)
 	}
-	name := cons.CachedInfo().Name
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
-		defer cancel()
-		err := s.bus.Ask(ctx, "CONSUMER.DELETE."+stream+"."+name, func(ctx context.Context) error { return js.DeleteConsumer(ctx, stream, name) })
-		if err != nil {
-			return // the server forgets the scan after scanIdle
-		}
-	}()
-	if cons.CachedInfo().NumPending == 0 {
-		return nil
-	}
-	batchSize := int(min(scanBatch, in.to-in.from+1))
-	reader := scanner{names: s.names, view: v, last: in.to, filter: f, visit: visit}
-	for !reader.done {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("dlq: scan: %w", err)
-		}
-		messages, err := s.bus.Fetch(ctx, cons, batchSize)
-		if err != nil {
-			return s.wrap("scan", err)
-		}
-		for _, m := range messages {
-			if reader.done {
-				break
-			}
-			if err := reader.take(m); err != nil {
-				return err
-			}
-		}
-		if len(messages) == 0 { // the letters at the end may have been removed since
-			err := s.bus.Ask(ctx, "CONSUMER.INFO."+stream+"."+name, func(ctx context.Context) error {
-				info, err := cons.Info(ctx)
-				reader.done = err == nil && info.NumPending == 0
-				return err
-			})
-			if err != nil {
-				return s.wrap("scan", err)
-			}
-		}
-	}
-	return nil
-}
-
-// scanner is one scan under way.
-type scanner struct {
-	names     event.Names
-	view      *view
-	last      uint64
-	filter    Filter
-	visit     func(Entry) error
-	delivered uint64
-	done      bool
-}
-
-func (s *scanner) take(m jetstream.Msg) error {
-	meta, err := m.Metadata()
-	if err != nil {
-		return fmt.Errorf("dlq: scan: %w", err)
-	}
-	// Nothing is acknowledged here, so a delivery that got lost on the way
-	// would be a letter silently missing.
-	if s.delivered++; meta.Sequence.Consumer != s.delivered {
-		return fmt.Errorf("dlq: scan: %w: a letter was lost on the way", bus.ErrUnavailable)
-	}
-	s.done = meta.NumPending == 0 || meta.Sequence.Stream >= s.last
-	if meta.Sequence.Stream > s.last {
-		return nil
-	}
-	if s.view.old[m.Subject()] {
-		return nil
-	}
-	size, err := strconv.Atoi(m.Headers().Get(nats.MsgSize))
-	if err != nil {
-		size = 0
-	}
-	e := parseEntry(s.names, m.Subject(), meta.Sequence.Stream, meta.Timestamp, m.Headers(), size)
-	if !s.filter.Matches(s.names, e) {
-		return nil
-	}
-	return s.visit(e)
+	return failed
 }
