@@ -29,11 +29,12 @@ func ExampleHandle() {
 	test := func(t testing.TB) {
 		t.Helper()
 		e := bustest.Event(t, placed.New("ord-7f3a", order{Amount: 2500}))
-		out, err := bustest.Handle(context.Background(), registry, "payment", e)
+		effects, err := bustest.Handle(context.Background(), registry, "payment", e)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Println(out[0].Type(), event.PartitionKey(out[0]), string(out[0].Data()))
+		out := effects.Events[0]
+		fmt.Println(out.Type(), event.PartitionKey(out), string(out.Data()))
 	}
 	test(&testing.T{})
 	// Output: payment.captured.v1 ord-7f3a {"amount":2500}

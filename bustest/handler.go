@@ -32,46 +32,40 @@ func Event(tb testing.TB, d event.Draft) event.Event {
 	return e
 }
 
-// Handle runs the handler of r for e as the consumer called name would, without
-// a server, and returns the events that it would emit: with derived ids and the
-// correlation, causation and trace of e, but for their time, which is
-// [EventTime]. So a handler can be tested for what follows from an event, and
-// that running it again emits the same.
-//
-// A panic of the handler is an error matching [consumer.ErrPanic], as in a
-// running consumer; [consumer.Skip] comes back as the error it is; data that
-// does not fit is an error matching [event.ErrDecode]; an outgoing event that
-// could not be published one matching [event.ErrInvalidEvent] or
-// [event.ErrInvalidType]. With an error no events are returned: none would be stored.
-//
-// Not simulated: retries, the handler timeout, deduplication and dead letters.
-func Handle(ctx context.Context, r *consumer.Registry, name event.Consumer, e event.Event) ([]event.Event, error) {
-	effects, err := Run(ctx, r, name, e)
-	return effects.Events, err
-}
-
 // Effects are what handling one event would make durable.
 type Effects struct {
-	// Events are the events that [Handle] returns.
+	// Events are the outgoing events, in the step's order.
 	Events []event.Event
 	// Timers are the timers that are set, in the step's order.
 	Timers []Timer
-	// Cancelled are the timers that are ended.
+	// Cancelled are the timers that are cancelled.
 	Cancelled []consumer.TimerID
 }
 
 // Timer is a timer that is set.
 type Timer struct {
 	Name string
-	// Due is when it fires, if e was stored at its time: its time attribute.
+	// Due is when it fires, if the handled event was stored at its time attribute.
 	Due time.Time
-	// Event is what is published then, as it would be.
+	// Event is what is published then.
 	Event event.Event
 }
 
-// Run is [Handle] for handlers that set timers: it returns those as well. A
-// timer that cannot be is an error matching [consumer.ErrTimer].
-func Run(ctx context.Context, r *consumer.Registry, name event.Consumer, e event.Event) (Effects, error) {
+// Handle runs the handler of r for e as the consumer called name would, without
+// a server, and returns what it would make durable. Events and timers have
+// derived ids and the correlation, causation and trace of e. The time of the
+// events is [EventTime]. So a test can compare two runs: a handler that runs
+// again for one event has to emit the same.
+//
+// A panic of the handler is an error that matches [consumer.ErrPanic], as in a
+// running consumer. [consumer.Skip] comes back as the error it is. Data that does
+// not fit is an error that matches [event.ErrDecode]. An outgoing event that could
+// not be published matches [event.ErrInvalidEvent] or [event.ErrInvalidType], and a
+// timer that could not be set matches [consumer.ErrTimer]. With an error there
+// are no effects: nothing would be stored.
+//
+// Not simulated: retries, the handler timeout, deduplication and dead letters.
+func Handle(ctx context.Context, r *consumer.Registry, name event.Consumer, e event.Event) (Effects, error) {
 	step, err := r.Invoke(ctx, event.Names{}, e)
 	if err == nil {
 		err = step.Validate()

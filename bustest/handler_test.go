@@ -44,21 +44,21 @@ func TestHandleReturnsTheSameEventsEachTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(first) != 2 || len(again) != 2 {
-		t.Fatalf("%d and %d events, want 2", len(first), len(again))
+	if len(first.Events) != 2 || len(again.Events) != 2 {
+		t.Fatalf("%d and %d events, want 2", len(first.Events), len(again.Events))
 	}
-	for i := range first {
-		if first[i].String() != again[i].String() {
-			t.Errorf("a rerun emits\n%s, before it was\n%s", again[i], first[i])
+	for i := range first.Events {
+		if first.Events[i].String() != again.Events[i].String() {
+			t.Errorf("a rerun emits\n%s, before it was\n%s", again.Events[i], first.Events[i])
 		}
-		if got := event.Extension(first[i], event.ExtCorrelation); got != "saga-7" {
+		if got := event.Extension(first.Events[i], event.ExtCorrelation); got != "saga-7" {
 			t.Errorf("correlation is %q, want the cause's", got)
 		}
-		if got := event.Extension(first[i], event.ExtCausation); got != "ord-1" {
+		if got := event.Extension(first.Events[i], event.ExtCausation); got != "ord-1" {
 			t.Errorf("causation is %q, want the cause's id", got)
 		}
 	}
-	if first[0].ID() == first[1].ID() {
+	if first.Events[0].ID() == first.Events[1].ID() {
 		t.Error("two events of one step have one id")
 	}
 }
@@ -84,15 +84,15 @@ func TestHandleErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, err := bustest.Handle(t.Context(), handling(tt.h), "payment", tt.e)
-			if !errors.Is(err, tt.want) || out != nil {
-				t.Errorf("Handle = %d events, %v; want no events, %v", len(out), err, tt.want)
+			effects, err := bustest.Handle(t.Context(), handling(tt.h), "payment", tt.e)
+			if !errors.Is(err, tt.want) || effects.Events != nil {
+				t.Errorf("Handle = %d events, %v; want no events, %v", len(effects.Events), err, tt.want)
 			}
 		})
 	}
 }
 
-func TestRunReturnsTimers(t *testing.T) {
+func TestHandleReturnsTimers(t *testing.T) {
 	t.Parallel()
 	due := event.Define[order]("order.deadline.v1")
 	other := consumer.TimerID{Name: "reminder", Key: "ord-1"}
@@ -103,11 +103,11 @@ func TestRunReturnsTimers(t *testing.T) {
 		}, nil
 	})
 	e := bustest.Event(t, placed.New("ord-1", order{Amount: 2500}))
-	first, err := bustest.Run(t.Context(), r, "payment", e)
+	first, err := bustest.Handle(t.Context(), r, "payment", e)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := bustest.Run(t.Context(), r, "payment", e)
+	again, err := bustest.Handle(t.Context(), r, "payment", e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestRunReturnsTimers(t *testing.T) {
 	never := handling(func(context.Context, event.Event, order) (consumer.Step, error) {
 		return consumer.Step{Timers: []consumer.Timer{{Name: "deadline", Event: due.New("k", order{})}}}, nil
 	})
-	if _, err := bustest.Run(t.Context(), never, "payment", e); !errors.Is(err, consumer.ErrTimer) {
+	if _, err := bustest.Handle(t.Context(), never, "payment", e); !errors.Is(err, consumer.ErrTimer) {
 		t.Errorf("a timer without a time: %v, want ErrTimer", err)
 	}
 }

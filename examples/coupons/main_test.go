@@ -21,10 +21,11 @@ func TestGrant(t *testing.T) {
 	registry := consumer.NewRegistry()
 	consumer.Handle(registry, joined, grant)
 	ada := bustest.Event(t, joined.New("ada", Customer{Name: "Ada"}))
-	out, err := bustest.Handle(t.Context(), registry, "coupons", ada)
+	effects, err := bustest.Handle(t.Context(), registry, "coupons", ada)
 	if err != nil {
 		t.Fatal(err)
 	}
+	out := effects.Events
 	if len(out) != 1 || out[0].Type() != "coupon.granted.v1" || string(out[0].Data()) != `{"text":"10 % off for Ada"}` {
 		t.Fatalf("emitted %v", out)
 	}

@@ -114,14 +114,14 @@ func newScene(t *testing.T) scene {
 func (sc scene) handle(e event.Event) string {
 	sc.t.Helper()
 	for range 5 {
-		out, err := bustest.Handle(sc.t.Context(), sc.s.Registry(), Name, e)
+		effects, err := bustest.Handle(sc.t.Context(), sc.s.Registry(), Name, e)
 		if errors.Is(err, errInjected) {
 			continue
 		}
 		if err != nil {
 			sc.t.Fatal(err)
 		}
-		return tell(out)
+		return tell(effects.Events)
 	}
 	sc.t.Fatal("does not converge")
 	return ""
