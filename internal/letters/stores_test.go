@@ -154,6 +154,7 @@ func (p place) total(t *testing.T) int {
 func TestStores_list_newest_first_in_pages(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {
+		t.Helper()
 		ids := p.fill(t, 40)
 		slices.Reverse(ids)
 		for name, f := range map[string]dlq.Filter{"all": {}, "by consumer": {Consumer: p.consumer}, "by class": {Class: "Timeout"}} {
@@ -191,6 +192,7 @@ func TestStores_list_newest_first_in_pages(t *testing.T) {
 func TestStores_scan_what_a_filter_matches_oldest_first(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {
+		t.Helper()
 		begin := time.Now().Add(-time.Minute)
 		ids := p.fill(t, 12)
 		all := p.scan(t, dlq.Filter{})
@@ -234,6 +236,7 @@ func TestStores_scan_what_a_filter_matches_oldest_first(t *testing.T) {
 func TestStores_know_the_whole_story(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {
+		t.Helper()
 		id := p.fill(t, 2)[1]
 		c, err := p.Get(t.Context(), id)
 		must(t, err)
@@ -262,6 +265,7 @@ func TestStores_know_the_whole_story(t *testing.T) {
 func TestStores_replay_and_discard_each_letter_once(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {
+		t.Helper()
 		ids := p.fill(t, 4)
 		all := p.scan(t, dlq.Filter{})
 		for _, tt := range []struct {
@@ -306,14 +310,16 @@ func (p place) discard(t *testing.T, dry bool) func(dlq.Ref) (dlq.Result, error)
 func TestStores_change_nothing_when_the_context_has_ended(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {
+		t.Helper()
 		id := p.fill(t, 1)[0]
 		ctx, end := context.WithCancel(t.Context())
 		end()
-		if r, _ := p.Replay(ctx, dlq.Ref{ID: id}, dlq.ReplayOptions{}); !errors.Is(r.Err, context.Canceled) || r.Status != dlq.Failed {
-			t.Errorf("replay: %+v", r)
+		// Whether a further letter would meet the error is the store's to say.
+		if r, err := p.Replay(ctx, dlq.Ref{ID: id}, dlq.ReplayOptions{}); !errors.Is(r.Err, context.Canceled) || r.Status != dlq.Failed {
+			t.Errorf("replay: %+v, %v", r, err)
 		}
-		if r, _ := p.Discard(ctx, dlq.Ref{ID: id}, dlq.DiscardOptions{}); !errors.Is(r.Err, context.Canceled) || r.Status != dlq.Failed {
-			t.Errorf("discard: %+v", r)
+		if r, err := p.Discard(ctx, dlq.Ref{ID: id}, dlq.DiscardOptions{}); !errors.Is(r.Err, context.Canceled) || r.Status != dlq.Failed {
+			t.Errorf("discard: %+v, %v", r, err)
 		}
 		if p.total(t) != 1 {
 			t.Error("the letter is gone")
