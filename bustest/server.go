@@ -3,6 +3,7 @@ package bustest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -192,9 +193,23 @@ var serverLeaks = []goleak.Option{
 	goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*stream).trySetupSourceConsumer.func3"),
 }
 
+// atOnce is how many parallel tests run at once. They wait for a server, a lease
+// or a delay most of the time, so processors are no measure of it.
+const atOnce = "24"
+
 // Main runs a package's tests, stops the shared server, fails when goroutines
-// have leaked, and exits.
+// have leaked, and exits. Up to 24 parallel tests run at once unless -parallel
+// says otherwise.
 func Main(m *testing.M) {
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		if err := flag.Set("test.parallel", atOnce); err != nil {
+			fmt.Fprintln(os.Stderr, "bustest:", err)
+			os.Exit(2)
+		}
+	}
 	code := m.Run()
 	shared.Lock()
 	if shared.server != nil {

@@ -1,22 +1,9 @@
 package consumer_test
 
 import (
-	"flag"
 	"testing"
 
 	"github.com/farandole/farandole/bustest"
 )
 
-// TestMain lets more tests run at once than there are processors, unless told
-// otherwise: they wait for leases and delays most of the time.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	chosen := false
-	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
-	if !chosen {
-		if err := flag.Set("test.parallel", "12"); err != nil {
-			panic(err)
-		}
-	}
-	bustest.Main(m)
-}
+func TestMain(m *testing.M) { bustest.Main(m) }

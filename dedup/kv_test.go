@@ -3,7 +3,6 @@ package dedup_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"testing"
 	"time"
 
@@ -16,15 +15,7 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// TestMain lets more tests run at a time than there are processors: most of
-// them wait for the end of a lease.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", "32"); err != nil {
-		panic(err)
-	}
-	bustest.Main(m)
-}
+func TestMain(m *testing.M) { bustest.Main(m) }
 
 func TestKV(t *testing.T) {
 	t.Parallel()
