@@ -6,25 +6,29 @@ import (
 	"time"
 )
 
-const pollStep = 10 * time.Millisecond
+// The time between two looks grows to a tenth of what has passed, within these:
+// what comes soon is seen soon, and what takes long costs little.
+const (
+	leastStep = 5 * time.Millisecond
+	mostStep  = 50 * time.Millisecond
+)
 
-// Eventually polls check every 10 ms until it holds, and fails the test when
-// it does not within the given time. A check is a func() bool or a func() error;
-// the last error is reported.
+// Eventually looks at check every 5 to 50 ms until it holds, and fails the test
+// when it does not within the given time. A check is a func() bool or a
+// func() error; the last error is reported.
 func Eventually[C func() bool | func() error](tb testing.TB, within time.Duration, check C) {
 	tb.Helper()
-	ticker := time.NewTicker(pollStep)
-	defer ticker.Stop()
-	deadline := time.Now().Add(within)
+	begin := time.Now()
 	for {
 		err := holds(check)
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
+		passed := time.Since(begin)
+		if passed > within {
 			tb.Fatalf("bustest: not within %s: %v", within, err)
 		}
-		<-ticker.C
+		<-time.After(min(max(passed/10, leastStep), mostStep))
 	}
 }
 

@@ -18,8 +18,9 @@ var (
 	// event stream is there.
 	errNotStored = errors.New("outbox: no stream stores rows of this subject")
 	// errUnanswered is the fault of a row that nobody answers, while rows are answered
-	// that were sent after it.
-	errUnanswered = errors.New("outbox: rows sent after it were answered, and it was not")
+	// that were sent before it and after it. After it alone is not enough: an outage
+	// that ends while rows are on their way leaves those without an answer.
+	errUnanswered = errors.New("outbox: rows sent before and after it were answered, and it was not")
 )
 
 // judge tells an outage from the fault of one row where the error alone does not.
@@ -27,6 +28,8 @@ type judge struct {
 	bus *bus.Bus
 
 	mu       sync.Mutex
+	silent   time.Time // when the latest row was sent that was not answered, nor any row after it
+	since    time.Time // when the first row after that was sent that was answered; zero if none was
 	answered time.Time // when the row was sent that is the latest of those answered
 	asked    time.Time // when the server was last asked for the event stream
 	there    bool      // the event stream, then
@@ -37,7 +40,7 @@ type judge struct {
 func (j *judge) blame(ctx context.Context, s sentRow, err error) error {
 	switch {
 	case unanswered(err):
-		if j.answeredAfter(s.at) {
+		if j.passedOver(s.at) {
 			return fmt.Errorf("%w: %w", errUnanswered, err)
 		}
 	case errors.Is(err, bus.ErrNoStream):
@@ -46,11 +49,7 @@ func (j *judge) blame(ctx context.Context, s sentRow, err error) error {
 			return fmt.Errorf("%w: %w", errNotStored, err)
 		}
 	case err == nil, classOf(err) != "":
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		if j.answered.Before(s.at) {
-			j.answered = s.at
-		}
+		j.heard(s.at)
 	}
 	return err
 }
@@ -60,11 +59,28 @@ func unanswered(err error) bool {
 	return errors.Is(err, jetstream.ErrAsyncPublishTimeout) || errors.Is(err, bus.ErrUnavailable) && errors.Is(err, context.DeadlineExceeded)
 }
 
-// answeredAfter reports whether a row was answered that was sent after this time.
-func (j *judge) answeredAfter(than time.Time) bool {
+// heard notes that a row was answered that was sent at this time.
+func (j *judge) heard(sent time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.answered.After(than)
+	if sent.After(j.answered) {
+		j.answered = sent
+	}
+	if sent.After(j.silent) && (j.since.IsZero() || sent.Before(j.since)) {
+		j.since = sent
+	}
+}
+
+// passedOver reports, of a row that was sent at this time and not answered, whether
+// rows were answered that were sent before and after it.
+func (j *judge) passedOver(sent time.Time) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.answered.After(sent) { // as in an outage
+		j.silent, j.since = sent, time.Time{}
+		return false
+	}
+	return !j.since.IsZero() && j.since.Before(sent)
 }
 
 // streamKnownFor is how long the server's answer counts whether there is an event stream.
