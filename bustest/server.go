@@ -199,8 +199,8 @@ const atOnce = "24"
 
 // Main runs a package's tests, stops the shared server, fails when goroutines
 // have leaked, and exits. Up to 24 parallel tests run at once unless -parallel
-// says otherwise.
-func Main(m *testing.M) {
+// says otherwise. Usually m is a *testing.M.
+func Main(m interface{ Run() int }) {
 	flag.Parse()
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })

@@ -10,27 +10,29 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/internal/testkit/require"
 )
 
 // binary is the program under test.
 var binary string
 
-func TestMain(m *testing.M) {
-	code, err := buildAndRun(m)
-	if err == nil && code == 0 {
-		err = goleak.Find()
-	}
+func TestMain(m *testing.M) { bustest.Main(built{m}) }
+
+// built runs tests after the program is built.
+type built struct{ tests *testing.M }
+
+// Run builds the program, runs the tests and removes the program.
+func (b built) Run() int {
+	code, err := b.run()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		code = 1
 	}
-	os.Exit(code)
+	return code
 }
 
-func buildAndRun(m *testing.M) (code int, err error) {
+func (b built) run() (code int, err error) {
 	dir, err := os.MkdirTemp("", "farandole-e2e-")
 	if err != nil {
 		return 1, err
@@ -47,7 +49,7 @@ func buildAndRun(m *testing.M) (code int, err error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("build: %w\n%s", err, out)
 	}
-	return m.Run(), nil
+	return b.tests.Run(), nil
 }
 
 // needDocker ends the test where there is no Docker.

@@ -14,25 +14,22 @@ import (
 	"github.com/farandole/farandole/topology"
 )
 
-// rollout is a service whose replicas are processes of two builds.
+// rollout is a service whose replicas are processes of two versions.
 type rollout struct {
 	*testing.T
 	bus       *bus.Bus
 	url, file string
-	builds    map[string]string // by version
+	program   string
 	published []string
 }
 
 func newRollout(t *testing.T) *rollout {
 	t.Helper()
 	dir := t.TempDir()
-	r := &rollout{T: t, file: filepath.Join(dir, "effects.db"), builds: map[string]string{}}
-	for _, version := range []string{"old", "new"} {
-		r.builds[version] = filepath.Join(dir, version)
-		build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-X main.version="+version, "-o", r.builds[version], "./testdata/replica")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build: %v\n%s", err, out)
-		}
+	r := &rollout{T: t, file: filepath.Join(dir, "effects.db"), program: filepath.Join(dir, "replica")}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", r.program, "./testdata/replica")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
 	}
 	server := bustest.StartServer(t, bustest.ServerConfig{})
 	r.url = server.URL()
@@ -44,7 +41,7 @@ func newRollout(t *testing.T) *rollout {
 // start starts a replica of a version.
 func (r *rollout) start(version string) *process {
 	r.Helper()
-	return startProgram(r.T, r.builds[version], version, r.url, r.bus.Names().Prefix, r.file)
+	return startProgram(r.T, r.program, version, version, r.url, r.bus.Names().Prefix, r.file)
 }
 
 // publish publishes some events of both types.

@@ -1,6 +1,6 @@
-// Command replica is one replica of a service that counts stock. It is built
-// twice: the new version handles a second type of event. Its effects are rows
-// of a SQLite database that all replicas share.
+// Command replica is one replica of a service that counts stock. Its new
+// version handles a second type of event. Its effects are rows of a SQLite
+// database that all replicas share.
 package main
 
 import (
@@ -17,26 +17,25 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/sqlite"
 )
 
-// version is "old" or "new", set by the linker.
-var version = "old"
-
-const name bus.Consumer = "counter"
+const name event.Consumer = "counter"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1], os.Args[2], os.Args[3]); err != nil {
+	version := os.Args[1] // "old" or "new"
+	if err := run(ctx, version, os.Args[2], os.Args[3], os.Args[4]); err != nil {
 		fmt.Fprintln(os.Stderr, version, err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, url, prefix, file string) (err error) {
-	b, err := bus.Connect(ctx, bus.Config{Name: "counter-" + version, URL: url, Names: bus.Names{Prefix: prefix}, Source: "/counter"})
+func run(ctx context.Context, version, url, prefix, file string) (err error) {
+	b, err := bus.Connect(ctx, bus.Config{Name: "counter-" + version, URL: url, Names: event.Names{Prefix: prefix}, Source: "/counter"})
 	if err != nil {
 		return err
 	}
@@ -55,7 +54,7 @@ func run(ctx context.Context, url, prefix, file string) (err error) {
 	if err != nil {
 		return err
 	}
-	count := func(ctx context.Context, e bus.Event, _ struct{}) (consumer.Step, error) {
+	count := func(ctx context.Context, e event.Event, _ struct{}) (consumer.Step, error) {
 		tx, err := inbox.Begin(ctx, name, e)
 		if err != nil {
 			return consumer.Step{}, err
@@ -64,9 +63,9 @@ func run(ctx context.Context, url, prefix, file string) (err error) {
 		return consumer.Step{}, err
 	}
 	r := consumer.NewRegistry()
-	consumer.Handle(r, bus.Define[struct{}]("parcel.arrived.v1"), count)
+	consumer.Handle(r, event.Define[struct{}]("parcel.arrived.v1"), count)
 	if version == "new" {
-		consumer.Handle(r, bus.Define[struct{}]("parcel.lost.v1"), count)
+		consumer.Handle(r, event.Define[struct{}]("parcel.lost.v1"), count)
 	}
 	c, err := consumer.New(b, r, consumer.Config{
 		Name: name, HandlerTimeout: time.Second, Lease: 2 * time.Second, Ledger: ledger, Version: version,
