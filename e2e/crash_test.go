@@ -32,10 +32,12 @@ func TestKillLosesNothing(t *testing.T) {
 		if life < kills {
 			<-time.After(time.Duration(random.IntN(800)) * time.Millisecond)
 			s.kill()
+			counted.kills.Add(1)
 		}
 	}
 	s.ready(s.url)
 	ids := c.done(t)
+	counted.orders.Add(int64(len(ids)))
 	s.awaitStatus(t, confirmed, ids...)
 	auditOK(t, s.nats, s.orders, s.books, ids)
 }

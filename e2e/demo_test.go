@@ -95,6 +95,9 @@ func TestDemoStorm(t *testing.T) {
 				if r.CrashesInjected == 0 || r.DuplicatesInjected == 0 || r.DeadLettered == 0 || r.Replayed == 0 {
 					t.Errorf("seed %d: a storm without trouble: %+v", seed+1, r)
 				}
+				counted.storms.Add(1)
+				counted.crashes.Add(int64(r.CrashesInjected))
+				counted.orders.Add(int64(r.Orders))
 				t.Logf("seed %d: %d confirmed, %d cancelled, %d crashes, %d ms", seed+1, r.Confirmed, r.Cancelled, r.CrashesInjected, r.ElapsedMS)
 			}
 		})

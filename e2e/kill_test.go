@@ -148,6 +148,7 @@ func (s *storm) round(round, kills int) {
 	ids := append(solvent.done(s.t), broke.done(s.t)...)
 	s.final(ids)
 	s.ids = append(s.ids, ids...)
+	counted.orders.Add(int64(len(ids)))
 }
 
 // pause lasts for a random moment.
@@ -159,6 +160,7 @@ func (s *storm) kill(m *member) {
 	s.supervise() // what is killed has to be alive
 	m.kill()
 	s.kills++
+	counted.kills.Add(1)
 	s.pause()
 	m.again()
 }
@@ -180,6 +182,7 @@ func (s *storm) stepDown() {
 	var done struct{ Success bool }
 	if err == nil && json.Unmarshal(answer.Data, &done) == nil && done.Success {
 		s.steps++
+		counted.leaders.Add(1)
 	}
 }
 

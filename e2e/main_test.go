@@ -49,7 +49,11 @@ func (b built) run() (code int, err error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("build: %w\n%s", err, out)
 	}
-	return b.tests.Run(), nil
+	code = b.tests.Run()
+	if long() {
+		printCounted()
+	}
+	return code, nil
 }
 
 // needDocker ends the test where there is no Docker.

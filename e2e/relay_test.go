@@ -81,6 +81,8 @@ func TestOutage_of_nats(t *testing.T) {
 		}
 		nats.again()
 		s.ids = ids
+		counted.outages.Add(1)
+		counted.orders.Add(int64(len(ids)))
 		s.final(ids)
 		s.audit()
 		for _, m := range s.of("order") {

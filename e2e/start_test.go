@@ -29,6 +29,7 @@ func TestServicesStartWhileTheClusterForms(t *testing.T) {
 	flags := []string{"--server", strings.Join(urls, ","), "--replicas", "3", "--wait", "2m", "--log-level", "info"}
 	for round := range rounds {
 		together(servers, func(s *bustest.TestServer) { s.Stop(t) })
+		counted.outages.Add(1)
 		for i := range services {
 			if name := fmt.Sprintf("%d-%d", round, i); i%2 == 0 {
 				f.add("payment-"+name, "payment", append(flags, "--gateway-url", "http://127.0.0.1:1")...)
