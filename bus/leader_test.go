@@ -118,7 +118,7 @@ func TestWithoutALeader(t *testing.T) {
 func TestANoStreamIsToldFromOneWithoutALeader(t *testing.T) {
 	t.Parallel()
 	servers := bustest.StartCluster(t, 3)
-	b := bustest.Connect(t, bus.Config{URL: servers[0].URL(), Wait: 3 * time.Second})
+	b := bustest.Connect(t, bus.Config{URL: servers[0].URL(), Wait: time.Minute})
 	if err := publishTo(t, b, nats.NewMsg("nobody.home")); !errors.Is(err, bus.ErrNoStream) || errors.Is(err, bus.ErrUnavailable) {
 		t.Errorf("a subject that no stream stores: %v", err)
 	}
@@ -126,7 +126,7 @@ func TestANoStreamIsToldFromOneWithoutALeader(t *testing.T) {
 	if _, err := bus.OpenBucket[string](t.Context(), b, "nothing"); !errors.Is(err, bus.ErrNoStream) || !strings.Contains(err.Error(), "bucket nothing does not exist") {
 		t.Errorf("a bucket that does not exist: %v", err)
 	}
-	if took := time.Since(began); took > 2*time.Second {
+	if took := time.Since(began); took > 30*time.Second { // of the minute
 		t.Errorf("it was waited for: %s", took)
 	}
 }
