@@ -103,7 +103,7 @@ func drainRate(ctx context.Context, connect bus.Config, e engine, n int) (rate f
 		return 0, err
 	}
 	begun := time.Now()
-	err = s.relaying(ctx, outbox.RelayConfig{Watch: s.Watch()}, func(ctx context.Context) error { return s.drained(ctx, n) })
+	err = s.relaying(ctx, outbox.RelayConfig{}, func(ctx context.Context) error { return s.drained(ctx, n) })
 	if err != nil {
 		return 0, err
 	}

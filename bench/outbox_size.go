@@ -29,7 +29,7 @@ func (b *bench) outboxSize(ctx context.Context, connect bus.Config, e engine, f 
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
 	begun := time.Now()
 	// A retention of seconds stands for hours: the writer is as much faster than a service.
-	cfg := outbox.RelayConfig{Watch: s.Watch(), Retention: 5 * time.Second}
+	cfg := outbox.RelayConfig{Retention: 5 * time.Second}
 	err = s.relaying(ctx, cfg, func(ctx context.Context) error {
 		for from := 0; from < b.published; from += backlog {
 			n := min(backlog, b.published-from)

@@ -87,19 +87,32 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 // Run consumes until ctx ends, then stops in this order: no more pulls; what
 // waits is given back, its attempt unspent; running handlers get the grace
 // period, are then cancelled and given back likewise; the connection is
-// flushed, if there is one. It returns nil after a clean stop, also during an
+// flushed, if there is one; the ledger, which runs beside all this
+// ([dedup.Ledger].Run), is stopped. It returns nil after a clean stop, also during an
 // outage. It returns an error matching [ErrConfig] at once when stream or ledger
 // cannot keep what the configuration promises, [bus.ErrNoStream] when the stream
 // does not exist, [bus.ErrDenied] with the grant that is missing,
 // [bus.ErrUnavailable] when nothing has a leader for as long as the bus waits, and
 // [ErrAbandoned] when handlers ignored their cancellation. Outages after the start
-// are not errors: Run reports them by [Consumer.Health] and resumes by itself. It
-// can be called once.
+// are not errors: Run reports them by [Consumer.Health] and resumes by itself. Errors
+// of the ledger's Run end it, too. It can be called once.
 func (c *Consumer) Run(ctx context.Context) (err error) {
 	if c.started.Swap(true) {
 		return fmt.Errorf("%w: Run called twice", ErrConfig)
 	}
 	defer func() { c.ended.Store(&err) }()
+	ctx, stop := context.WithCancel(ctx)
+	beside, stopLedger := context.WithCancel(context.WithoutCancel(ctx))
+	ledger := make(chan error, 1)
+	go func() {
+		defer stop() // nothing can be handled without the ledger
+		ledger <- c.ledger.Run(beside)
+	}()
+	defer func() { // after the handlers, which may still commit
+		stop()
+		stopLedger()
+		err = errors.Join(err, <-ledger)
+	}()
 	if err := c.begin(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped before it began

@@ -33,6 +33,9 @@ func (r run) outcome() outcome {
 // handle runs the handler under its timeout, with the heartbeat on the claim.
 func (c *Consumer) handle(ctx context.Context, d *delivery, claim *dedup.Claim, e event.Event) (r run, err error) {
 	tracked, reads := state.Track(ctx)
+	if claim.Transaction != nil {
+		tracked = claim.Transaction.Context(tracked)
+	}
 	hctx, cancel := context.WithCancelCause(tracked)
 	defer cancel(nil)
 	hctx, stop := context.WithTimeoutCause(hctx, c.cfg.HandlerTimeout, ErrTimeout)

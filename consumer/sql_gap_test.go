@@ -16,6 +16,7 @@ import (
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/testkit/sqltap"
 	"github.com/farandole/farandole/internal/testkit/wiretap"
+	"github.com/farandole/farandole/outbox"
 )
 
 // The tests of this file let a process with the SQL ledger die, or its
@@ -49,10 +50,9 @@ func (w sqlWhole) statements() int { return 2 + 1 + w.size() - 1 + 1 }
 // process meet its fate at the n-th statement from BEGIN on, counted from 1.
 // After the last one that is the answer to it.
 func (w sqlWhole) registry(n int, before, after sqltap.Verdict) (*consumer.Registry, func(*process, dedup.Ledger) dedup.Ledger) {
-	var l *sqlLedger
 	r := handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
 		w.runs.add(e.ID())
-		tx, err := l.inbox.Begin(ctx, w.cfg.Name, e)
+		tx, err := outbox.Tx(ctx)
 		if err == nil {
 			_, err = tx.ExecContext(ctx, `INSERT INTO effects (event, runs) VALUES ($1, 1)
 				ON CONFLICT (event) DO UPDATE SET runs = effects.runs + 1`, e.ID())
@@ -70,8 +70,7 @@ func (w sqlWhole) registry(n int, before, after sqltap.Verdict) (*consumer.Regis
 		return step, nil
 	})
 	return r, func(p *process, ledger dedup.Ledger) dedup.Ledger {
-		l = p.ledger.(*sqlLedger)
-		l.judge.set(w.at(n, before, after, p))
+		p.ledger.(*sqlLedger).judge.set(w.at(n, before, after, p))
 		return ledger
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
-	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/internal/testkit/sqltap"
@@ -27,13 +26,11 @@ var engines = map[string]engine{
 		open:    sqlite.Open,
 		// What is proved does not depend on the disk, but leases are short.
 		greeting: "PRAGMA synchronous = OFF",
-		watch:    sqlite.Watch,
 	},
 	"Postgres": {
 		dialect: outbox.Postgres,
 		create:  func(t *testing.T) string { t.Helper(); return pgtest.Database(t) },
 		open:    postgres.Open,
-		watch:   func(*sql.DB) outbox.Watch { return nil },
 	},
 }
 
@@ -42,7 +39,6 @@ type engine struct {
 	create   func(t *testing.T) (target string)
 	open     func(target string) (*sql.DB, error)
 	greeting string
-	watch    func(db *sql.DB) outbox.Watch
 }
 
 // eachSQL runs a test with each database, with claims and without.
@@ -82,8 +78,7 @@ type database struct {
 
 // sqlLedger is what one process has of the database.
 type sqlLedger struct {
-	*dedup.SQL
-	inbox *outbox.Inbox
+	*outbox.Ledger
 	db    *sql.DB
 	tap   *sqltap.Tap
 	judge *judge
@@ -143,8 +138,7 @@ func (d *databases) ledger(b *bus.Bus) (ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.inbox = o.Inbox()
-	if l.SQL, err = dedup.NewSQL(b, l.inbox, dedup.SQLConfig{Claims: d.claims}); err != nil {
+	if l.Ledger, err = outbox.NewLedger(o, b, outbox.LedgerConfig{Claims: d.claims, NoRelay: true}); err != nil {
 		return nil, err
 	}
 	known.opened[b] = l
@@ -183,7 +177,7 @@ func (d *databases) begin(known *database, n event.Names) error {
 		}
 	}
 	b := bustest.Connect(d.t, bus.Config{InProcess: bustest.Server(d.t), Names: n})
-	relay, err := outbox.NewRelay(o, b, outbox.RelayConfig{Watch: d.watch(l.db)})
+	relay, err := outbox.NewRelay(o, b, outbox.RelayConfig{})
 	if err != nil {
 		return err
 	}

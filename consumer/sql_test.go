@@ -11,7 +11,6 @@ import (
 
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
-	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/testkit/pg"
 	"github.com/farandole/farandole/internal/testkit/pgtest"
@@ -37,14 +36,12 @@ func eachEngine(t *testing.T, test func(t *testing.T, s *system)) {
 // counted its event there before work goes on.
 func (s *system) startWorking(cfg consumer.Config, work func(ctx context.Context, tx *sql.Tx, e event.Event) (consumer.Step, error)) *process {
 	s.tb.Helper()
-	r, wrap := s.working(cfg, work)
-	return s.start(cfg, r, wrap)
+	return s.start(cfg, working(work), nil)
 }
 
-func (s *system) working(cfg consumer.Config, work func(ctx context.Context, tx *sql.Tx, e event.Event) (consumer.Step, error)) (*consumer.Registry, func(*process, dedup.Ledger) dedup.Ledger) {
-	var inbox *outbox.Inbox
-	r := handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
-		tx, err := inbox.Begin(ctx, cfg.Name, e)
+func working(work func(ctx context.Context, tx *sql.Tx, e event.Event) (consumer.Step, error)) *consumer.Registry {
+	return handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
+		tx, err := outbox.Tx(ctx)
 		if err == nil {
 			err = effect(ctx, tx, e)
 		}
@@ -53,10 +50,6 @@ func (s *system) working(cfg consumer.Config, work func(ctx context.Context, tx 
 		}
 		return work(ctx, tx, e)
 	})
-	return r, func(p *process, l dedup.Ledger) dedup.Ledger {
-		inbox = p.ledger.(*sqlLedger).inbox
-		return l
-	}
 }
 
 // effect counts an event in a table.
@@ -157,12 +150,12 @@ func TestSQL_abandoned_handler(t *testing.T) {
 		cfg := config()
 		cfg.Grace = time.Millisecond
 		begun, let := make(chan struct{}), make(chan struct{})
-		r, wrap := s.working(cfg, func(_ context.Context, _ *sql.Tx, e event.Event) (consumer.Step, error) {
+		r := working(func(_ context.Context, _ *sql.Tx, e event.Event) (consumer.Step, error) {
 			close(begun)
 			<-let
 			return pay(e), nil
 		})
-		p := s.prepare(cfg, r, wrap)
+		p := s.prepare(cfg, r, nil)
 		p.run()
 		events := s.publishN(1)
 		<-begun

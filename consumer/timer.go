@@ -18,7 +18,7 @@ import (
 // Timer is an event that the server publishes when its time has come, whether
 // or not any consumer is running then. It waits in a stream of its own: it is
 // stored before the done mark of the step that returns it, or in the step's
-// transaction with dedup.SQL.
+// transaction with outbox.Ledger.
 //
 // A timer is known by its name and the key of its event. Setting it again
 // replaces it; [Step.Cancel] ends it. Its event has a derived id like any

@@ -7,10 +7,10 @@
 // and the done mark ([Ledger.Complete]), with a failed attempt
 // ([Ledger.Release]) or with a dead letter ([Ledger.Park]). [KV] keeps the marks
 // in a JetStream KV bucket and is the default; [Stream] keeps them in the event
-// stream and makes a step one atomic batch; [SQL] keeps them in the service's
-// own database and makes a step one transaction; [Memory] keeps them in the
-// process, for tests without a server. All are one engine over four stores, and
-// package deduptest proves every implementation.
+// stream and makes a step one atomic batch; [Memory] keeps them in the
+// process, for tests without a server. outbox.Ledger keeps them in the service's own
+// database and makes a step one transaction. All are the same rules over different
+// stores ([Rules], [Store]), and package deduptest proves every implementation.
 //
 // A mark is one small record under <consumer>.<event key>:
 //
@@ -29,9 +29,9 @@
 //
 // # Lifecycle
 //
-// [NewKV], [NewStream] and [NewSQL] do no I/O. Their Prepare methods check at
-// start that the server or database can keep the promise. A ledger has no goroutines but
-// those of commits under way, and needs no closing.
+// [NewKV] and [NewStream] do no I/O. Their Prepare methods check at start that the
+// server can keep the promise. A ledger has no goroutines but those of commits under
+// way, and needs no closing.
 //
 // # Guarantees
 //

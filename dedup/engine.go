@@ -98,7 +98,7 @@ func (e *engine) claim(ctx context.Context, key, by string, past []string, r Req
 			return &Claim{Request: r, Status: status, RetryIn: left}, nil
 		}
 		next, sent := before.claimed(by, r), e.clock()
-		revision, err := e.store.write(ctx, key, found.revision, next, nil)
+		revision, err := e.store.write(ctx, nil, key, found.revision, next, nil)
 		if err == nil {
 			if before.Crashes > found.record.Crashes {
 				e.log.Warn().Str("consumer", string(r.Consumer)).Str("event_key", string(r.Key)).
@@ -180,7 +180,7 @@ func (e *engine) Discard(ctx context.Context, c event.Consumer, k event.EventKey
 		if found.record.State != stateParked {
 			return nil
 		}
-		_, err = e.store.write(ctx, markKey(c, k), found.revision, found.record.ended(stateDiscarded), nil)
+		_, err = e.store.write(ctx, nil, markKey(c, k), found.revision, found.record.ended(stateDiscarded), nil)
 		if err == nil {
 			return nil
 		}

@@ -58,7 +58,7 @@ func (f *Flaky) Writes() int {
 	return f.writes
 }
 
-func (f *Flaky) write(ctx context.Context, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
+func (f *Flaky) write(ctx context.Context, c *Claim, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
 	f.mu.Lock()
 	f.writes++
 	lost, unanswered := f.fail(f.writes)
@@ -67,7 +67,7 @@ func (f *Flaky) write(ctx context.Context, key string, after uint64, r record, o
 		return 0, fmt.Errorf("%w: write lost", bus.ErrUnavailable)
 	}
 	before, rerr := f.store.read(ctx, key)
-	revision, err := f.store.write(ctx, key, after, r, out)
+	revision, err := f.store.write(ctx, c, key, after, r, out)
 	if err == nil && rerr == nil {
 		f.mu.Lock()
 		f.past[key] = append(f.past[key], before)

@@ -21,6 +21,12 @@ func (e *engine) Retention() time.Duration { return e.retention }
 // Health returns nil: what these ledgers stand on tells its trouble by itself.
 func (e *engine) Health() error { return nil }
 
+// Run waits until ctx ends: there is nothing to do beside the calls.
+func (e *engine) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
 // Now is the clock by which the retention is measured. It may be slow by what an
 // answer takes to arrive. Errors match [bus.ErrUnavailable], or are the database's.
 func (e *engine) Now(ctx context.Context) (time.Time, error) {
@@ -55,7 +61,7 @@ func (e *engine) Remember(ctx context.Context, c event.Consumer, subjects []stri
 		if found.record.State == stateKnown && slices.Equal(known.Subjects, found.record.Subjects) {
 			return nil
 		}
-		_, err = e.store.write(ctx, markKey(c, knownKey), found.revision, known, nil)
+		_, err = e.store.write(ctx, nil, markKey(c, knownKey), found.revision, known, nil)
 		if err == nil || !errors.Is(err, errConflict) {
 			return err
 		}

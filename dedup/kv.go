@@ -70,7 +70,7 @@ type kvStore struct {
 	spare     sync.Pool // of *message
 }
 
-func (s *kvStore) write(ctx context.Context, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
+func (s *kvStore) write(ctx context.Context, _ *Claim, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
 	set, rest, cancelled := apart(s.bus.Names(), out)
 	if err := publish(ctx, s.bus, append(set, rest...)); err != nil {
 		return 0, err

@@ -48,6 +48,9 @@ type Ledger interface {
 	// Health returns nil, or what is wrong with the ledger's storage as a whole.
 	// It turns nil again by itself.
 	Health() error
+	// Run does what the ledger has to do beside the other calls, until ctx ends:
+	// outbox.Ledger publishes rows. The consumer runs it, until the last handler has returned.
+	Run(ctx context.Context) error
 	// Retention is how long an event is remembered after its last change.
 	Retention() time.Duration
 	// Now reads the clock by which the retention is measured. It may be slow by
@@ -129,6 +132,12 @@ type Claim struct {
 	Failures int
 	// Crashes counts earlier claims that ended without an outcome.
 	Crashes int
+	// Transaction is where the event's handler may work if the ledger has
+	// transactions; nil for other ledgers. The handler gets the context that
+	// Transaction.Context returns.
+	Transaction interface {
+		Context(ctx context.Context) context.Context
+	}
 
 	key string // of the mark
 

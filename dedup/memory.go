@@ -104,7 +104,7 @@ func (s *memoryStore) get(key string) entry {
 
 func (m memoryMark) expired(now time.Time) bool { return !m.expires.IsZero() && !now.Before(m.expires) }
 
-func (s *memoryStore) write(ctx context.Context, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
+func (s *memoryStore) write(ctx context.Context, _ *Claim, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}

@@ -119,7 +119,7 @@ func (e *engine) surface(ctx context.Context, c *Claim, next record, out []*nats
 func (e *engine) write(ctx context.Context, c *Claim, next record, out []*nats.Msg) error {
 	for range claimTries {
 		sent := e.clock()
-		revision, err := e.store.write(ctx, c.key, c.revision, next, out)
+		revision, err := e.store.write(ctx, c, c.key, c.revision, next, out)
 		if err == nil {
 			c.revision, c.record, c.renewed = revision, next, sent
 			return nil

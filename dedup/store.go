@@ -18,10 +18,11 @@ type store interface {
 	// or none any more. It may lag behind the latest write.
 	read(ctx context.Context, key string) (entry, error)
 	// write makes out durable and then, if the mark is still at revision
-	// after (0: no mark), replaces it by r; together if the store can. It
+	// after (0: no mark), replaces it by r; together if the store can. c is
+	// the claim that ends with it or is renewed, nil if there is none yet. It
 	// returns the new revision, or errConflict when the mark has moved. After
 	// any other error it is not known what was stored.
-	write(ctx context.Context, key string, after uint64, r record, out []*nats.Msg) (uint64, error)
+	write(ctx context.Context, c *Claim, key string, after uint64, r record, out []*nats.Msg) (uint64, error)
 	// now is the clock that stamps entries; at most the current time, and
 	// less by at most what an answer takes to arrive.
 	now(ctx context.Context) (time.Time, error)

@@ -91,7 +91,7 @@ type streamStore struct {
 	group     *group
 }
 
-func (s *streamStore) write(ctx context.Context, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
+func (s *streamStore) write(ctx context.Context, _ *Claim, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
 	mark, err := s.mark(key, after, r)
 	if err != nil {
 		return 0, err

@@ -4,11 +4,11 @@
 //
 //   - [Outbox.Add] writes events into the caller's own transaction, beside the
 //     business rows: both commit, or neither.
-//   - [Relay] publishes committed rows to JetStream and marks them.
-//   - [Inbox] keeps the marks of handled events in the same database. A handler
-//     takes its transaction from [Inbox.Begin]; inbox row, the handler's changes
-//     and the events that follow commit together (dedup.NewSQL makes a
-//     consumer's ledger of it).
+//   - [Ledger] is the ledger of a consumer whose handlers work in the database. A
+//     handler takes its transaction from its context ([Tx]). The mark that the event
+//     is handled, the handler's changes and the events that follow commit together.
+//   - [Relay] publishes committed rows to JetStream and marks them. The consumer of a
+//     Ledger runs one; a process without a consumer runs it by itself.
 //
 // Databases are SQLite (package sqlite, the embedded default) and Postgres
 // (package postgres). The tables are the package's interface to other

@@ -13,13 +13,13 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// Tx is the caller's own transaction. *sql.Tx is one; postgres.Tx makes one of
+// Execer is the caller's own transaction. *sql.Tx is one; postgres.Tx makes one of
 // a pgx.Tx.
-type Tx interface {
+type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-var _ Tx = (*sql.Tx)(nil)
+var _ Execer = (*sql.Tx)(nil)
 
 // Config are the choices of [New].
 type Config struct {
@@ -97,7 +97,7 @@ func (o *Outbox) Seal(d event.Draft) (event.Event, error) {
 // or [event.ErrInvalidEvent] for an event that cannot be published, before
 // anything is written; [ErrDuplicate]; or [ErrDatabase], after which the
 // transaction must be rolled back.
-func (o *Outbox) Add(ctx context.Context, tx Tx, events ...event.Event) error {
+func (o *Outbox) Add(ctx context.Context, tx Execer, events ...event.Event) error {
 	msgs := make([]*nats.Msg, len(events))
 	for i, e := range events {
 		m, err := o.cfg.Names.Message(e)
@@ -121,7 +121,7 @@ func (o *Outbox) Add(ctx context.Context, tx Tx, events ...event.Event) error {
 
 // insert writes one message, of the step of c if there is one; false if its id is
 // there already.
-func (o *Outbox) insert(ctx context.Context, tx Tx, m *nats.Msg, c event.Consumer) (added bool, err error) {
+func (o *Outbox) insert(ctx context.Context, tx Execer, m *nats.Msg, c event.Consumer) (added bool, err error) {
 	r, err := newRow(m)
 	if err != nil {
 		return false, err

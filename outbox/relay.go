@@ -83,8 +83,8 @@ func NewRelay(o *Outbox, b *bus.Bus, cfg RelayConfig) (*Relay, error) {
 // database or of NATS is no error: [Relay.Health] tells of it, and Run resumes by itself.
 func (r *Relay) Run(ctx context.Context) error {
 	var work sync.WaitGroup
-	if r.cfg.Watch != nil {
-		work.Go(func() { r.watch(ctx) })
+	if w, ok := r.outbox.db.Driver().(Watcher); ok {
+		work.Go(func() { r.watch(ctx, w) })
 	}
 	if r.cfg.Metrics != nil {
 		work.Go(func() { r.sample(ctx) })
@@ -99,9 +99,9 @@ func (r *Relay) Run(ctx context.Context) error {
 }
 
 // watch lets the database wake the relay after commits.
-func (r *Relay) watch(ctx context.Context) {
+func (r *Relay) watch(ctx context.Context, w Watcher) {
 	for {
-		err := r.cfg.Watch(ctx, r.outbox.Wake)
+		err := w.Watch(ctx, r.outbox.db, r.outbox.Wake)
 		if ctx.Err() != nil {
 			return
 		}

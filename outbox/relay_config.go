@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -12,9 +13,13 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// Watch calls wake whenever rows may have been committed, until ctx ends. After an
-// error the relay polls, and calls Watch again. Package sqlite has one.
-type Watch func(ctx context.Context, wake func()) error
+// Watcher is a driver ([sql.DB.Driver]) that tells of commits, as that of package
+// sqlite does. A relay of such a database uses it.
+type Watcher interface {
+	// Watch calls wake whenever any process may have committed rows to db, until
+	// ctx ends. After an error the relay goes on polling and calls Watch again.
+	Watch(ctx context.Context, db *sql.DB, wake func()) error
+}
 
 // RelayConfig are the choices of [NewRelay].
 type RelayConfig struct {
@@ -26,7 +31,7 @@ type RelayConfig struct {
 	// only; the rest is for acknowledgements and marks. Defaults to 30 s.
 	Lease time.Duration
 	// Poll is how often an idle relay looks for rows of which nobody has told it:
-	// those of other processes, without Watch, and those that are due for another
+	// those of other processes, without a [Watcher], and those that are due for another
 	// try. Defaults to 200 ms.
 	Poll time.Duration
 	// MaxAttempts is how often the server may refuse a row before it is parked.
@@ -44,9 +49,6 @@ type RelayConfig struct {
 	Types []event.Type
 	// Retention is how long published rows are kept. Defaults to 1 h.
 	Retention time.Duration
-	// Watch tells of commits in other processes (package sqlite). Defaults to none:
-	// what this process adds is published at once, all else is found by polling.
-	Watch Watch
 	// Feed tells of rows from the database's log (package postgres/cdc). They are
 	// published as it tells of them, and claimed only if that fails. Defaults to none:
 	// all rows are claimed.

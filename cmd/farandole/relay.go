@@ -56,7 +56,7 @@ func (c *relayCmd) Run(ctx context.Context, a *app) (err error) {
 	process := prometheus.NewRegistry()
 	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	cfg := outbox.RelayConfig{
-		Types: c.Type, Batch: c.Batch, Lease: c.Lease, Retention: c.Retention, Watch: db.Watch(), Metrics: process, Logger: log,
+		Types: c.Type, Batch: c.Batch, Lease: c.Lease, Retention: c.Retention, Metrics: process, Logger: log,
 	}
 	if c.CDC != "" {
 		if cfg.Feed, err = db.Feed(o, c.CDC, process, log); err != nil {

@@ -1,6 +1,6 @@
-// Command withdatabase is a shop that keeps its orders in a SQL database. The
-// orders that its arguments name are placed, and an invoice is written for each:
-// row and event commit together, or neither does.
+// Command withdatabase is a shop that keeps its orders in a SQL database. It places
+// the orders that its arguments name, and writes an invoice for each. Row and event
+// commit together, or neither does.
 //
 // The database is the SQLite file shop.db, or the Postgres at DATABASE_URL; it
 // connects to NATS_URL. docs/outbox.md explains it.
@@ -15,11 +15,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
-	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
@@ -42,14 +39,10 @@ var (
 	written = event.Define[Invoice]("invoice.written.v1")
 )
 
-type shop struct {
-	outbox *outbox.Outbox
-	inbox  *outbox.Inbox
-	watch  outbox.Watch
-}
+type shop struct{ outbox *outbox.Outbox }
 
 // open opens Postgres if url says where, else a SQLite file.
-func open(url, file string) (s *shop, err error) {
+func open(url, file string) (_ *shop, err error) {
 	cfg := outbox.Config{Dialect: outbox.SQLite, Prefix: "shop_", Source: "/shop"}
 	var db *sql.DB
 	if url != "" {
@@ -61,15 +54,11 @@ func open(url, file string) (s *shop, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &shop{}
-	if s.outbox, err = outbox.New(db, cfg); err != nil {
+	o, err := outbox.New(db, cfg)
+	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	s.inbox = s.outbox.Inbox()
-	if url == "" {
-		s.watch = sqlite.Watch(db)
-	}
-	return s, nil
+	return &shop{o}, nil
 }
 
 // migrate makes the tables: the outbox's, and the shop's own.
@@ -109,10 +98,10 @@ func (s *shop) place(ctx context.Context, o Order) error {
 	return tx.Commit()
 }
 
-// invoice reacts to one placed order, in the transaction that also marks the
-// event as handled and holds what the step emits.
-func (s *shop) invoice(ctx context.Context, e event.Event, o Order) (consumer.Step, error) {
-	tx, err := s.inbox.Begin(ctx, "invoices", e)
+// invoice reacts to one placed order. Its transaction also marks the event as
+// handled, and holds what follows from it.
+func (s *shop) invoice(ctx context.Context, _ event.Event, o Order) (consumer.Step, error) {
+	tx, err := outbox.Tx(ctx)
 	if err != nil {
 		return consumer.Step{}, err
 	}
@@ -122,13 +111,9 @@ func (s *shop) invoice(ctx context.Context, e event.Event, o Order) (consumer.St
 	return consumer.Emit(written.New(event.Key(o.ID), Invoice{OrderID: o.ID})), nil
 }
 
-// serve publishes and consumes until ctx ends.
+// serve consumes, and publishes what is committed, until ctx ends.
 func (s *shop) serve(ctx context.Context, b *bus.Bus) error {
-	relay, err := outbox.NewRelay(s.outbox, b, outbox.RelayConfig{Watch: s.watch})
-	if err != nil {
-		return err
-	}
-	ledger, err := dedup.NewSQL(b, s.inbox, dedup.SQLConfig{})
+	ledger, err := outbox.NewLedger(s.outbox, b, outbox.LedgerConfig{})
 	if err != nil {
 		return err
 	}
@@ -138,10 +123,7 @@ func (s *shop) serve(ctx context.Context, b *bus.Bus) error {
 	if err != nil {
 		return err
 	}
-	both, ctx := errgroup.WithContext(ctx)
-	both.Go(func() error { return relay.Run(ctx) })
-	both.Go(func() error { return c.Run(ctx) })
-	return both.Wait()
+	return c.Run(ctx)
 }
 
 func run(ctx context.Context, s *shop, cfg bus.Config, orders []string) (err error) {

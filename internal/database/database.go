@@ -56,15 +56,6 @@ func (d *Database) Outbox(cfg outbox.Config) (*outbox.Outbox, error) {
 	return outbox.New(d.DB, cfg)
 }
 
-// Watch returns what tells a relay about rows that others have added to a SQLite
-// file; nil for Postgres, where a relay looks for them, or reads a feed.
-func (d *Database) Watch() outbox.Watch {
-	if d.Dialect == outbox.Postgres {
-		return nil
-	}
-	return sqlite.Watch(d.DB)
-}
-
 // Feed returns what a relay of o follows instead of claiming rows: Postgres's own
 // log, through the replication slot of that name. Errors match [ErrNoFeed] for
 // other databases, or [outbox.ErrConfig].

@@ -1,15 +1,12 @@
 package database_test
 
 import (
-	"context"
 	"errors"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
-	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/outbox"
@@ -44,37 +41,7 @@ func TestOpen_either_database(t *testing.T) {
 			o, err := d.Outbox(outbox.Config{Prefix: "x_", Source: "/x"})
 			must(t, err)
 			must(t, o.Migrate(t.Context()))
-			if d.Watch() != nil {
-				watch(t, d, o)
-			} else if d.Dialect == outbox.SQLite {
-				t.Error("nobody tells of commits to the file")
-			}
 		})
-	}
-}
-
-// watch has a commit wake.
-func watch(t *testing.T, d *database.Database, o *outbox.Outbox) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	woken, ended := make(chan struct{}, 100), make(chan error, 1)
-	go func() { ended <- d.Watch()(ctx, func() { woken <- struct{}{} }) }()
-	for range 2 { // once for nothing: at the beginning
-		select {
-		case <-woken:
-		case <-time.After(time.Minute):
-			t.Fatal("nobody was woken")
-		}
-		e, err := o.Seal(event.Draft{Type: "order.placed.v1", Key: "ord-1"})
-		must(t, err)
-		tx, err := d.DB.BeginTx(ctx, nil)
-		must(t, err)
-		must(t, o.Add(ctx, tx, e))
-		must(t, tx.Commit())
-	}
-	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
 	}
 }
 

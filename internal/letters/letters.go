@@ -24,7 +24,7 @@ func Open(b *bus.Bus) (*dlq.Queue, error) {
 }
 
 // OpenWith returns those of a system with an outbox: its parked rows too, and
-// marks of consumers whose inbox is in the same database. connect is called once,
+// marks of consumers whose ledger is in the same database. connect is called once,
 // when the first letter of the stream is asked for.
 func OpenWith(o *outbox.Outbox, connect func() (*bus.Bus, error)) *dlq.Queue {
 	return dlq.Join(o.Parked(), sync.OnceValues(func() (*dlq.Stream, error) {
@@ -36,11 +36,11 @@ func OpenWith(o *outbox.Outbox, connect func() (*bus.Bus, error)) *dlq.Queue {
 		if err != nil {
 			return nil, err
 		}
-		inbox, err := dedup.NewSQL(b, o.Inbox(), dedup.SQLConfig{})
+		ledger, err := outbox.NewLedger(o, b, outbox.LedgerConfig{})
 		if err != nil {
 			return nil, fmt.Errorf("letters: %w", err)
 		}
-		return dlq.NewStream(b, append(m, inbox)), nil
+		return dlq.NewStream(b, append(m, ledger)), nil
 	}))
 }
 

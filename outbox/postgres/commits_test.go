@@ -3,11 +3,13 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/testkit/pg"
 	"github.com/farandole/farandole/internal/testkit/pgtest"
@@ -101,25 +103,26 @@ func TestHandlers_leave_connections_to_the_ledger(t *testing.T) {
 	o := made(t, pgtest.Database(t))
 	const limit = 4
 	o.DB().SetMaxOpenConns(limit)
-	inbox := o.Inbox()
+	l, err := outbox.NewLedger(o, bustest.NewBus(t), outbox.LedgerConfig{})
+	must(t, err)
 	const consumer event.Consumer = "shipping"
 	ctx, cancel := context.WithCancel(t.Context())
 	begun := make(chan error, 2*limit)
 	for i := range 2 * limit {
-		e := seal(t, o, string(rune('a'+i)))
-		_, leave := inbox.Admit(consumer, event.EventKeyOf(e))
-		t.Cleanup(leave)
+		c, err := l.Claim(ctx, dedup.Request{Consumer: consumer, Key: event.NewEventKey("/shop", fmt.Sprint(i)), Lease: time.Minute})
+		must(t, err)
 		go func() {
-			_, err := inbox.Begin(ctx, consumer, e)
+			_, err := outbox.Tx(c.Transaction.Context(ctx))
 			begun <- err
 		}()
+		t.Cleanup(func() { must(t, l.Release(context.WithoutCancel(ctx), c, nil, nil)) })
 	}
 	for range limit - 1 {
 		must(t, <-begun)
 	}
 	reading, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
-	if _, _, _, err := inbox.Read(reading, consumer, "x"); err != nil {
+	if _, _, err := l.Mark(reading, consumer, "x"); err != nil {
 		t.Errorf("read a mark: %v", err)
 	}
 	cancel()

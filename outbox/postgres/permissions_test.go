@@ -12,7 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
@@ -68,10 +70,11 @@ func TestPermissions_documented(t *testing.T) {
 	step := func(o *outbox.Outbox) error {
 		m, err := b.Message(seal(t, o, "c"))
 		must(t, err)
-		commit, leave := o.Inbox().Admit("invoices", "some-event")
-		defer leave()
-		_, err = commit(t.Context(), 0, []byte("{}"), time.Hour, []*nats.Msg{m})
-		return err
+		l, err := outbox.NewLedger(o, b, outbox.LedgerConfig{})
+		must(t, err)
+		c, err := l.Claim(t.Context(), dedup.Request{Consumer: "invoices", Key: event.NewEventKey("/shop", "c"), Lease: time.Minute})
+		must(t, err)
+		return l.Complete(t.Context(), c, []*nats.Msg{m})
 	}
 	serving, reading, relaying := as("service"), as("reader"), as("relay")
 	must(t, step(serving))

@@ -53,7 +53,7 @@ func Open(url string) (*sql.DB, error) {
 }
 
 // Tx lets [outbox.Outbox.Add] write into a transaction of pgx's own interface.
-func Tx(tx pgx.Tx) outbox.Tx { return pgxTx{tx} }
+func Tx(tx pgx.Tx) outbox.Execer { return pgxTx{tx} }
 
 type pgxTx struct{ tx pgx.Tx }
 

@@ -15,7 +15,6 @@ func factory() outboxtest.Factory {
 		Dialect: outbox.SQLite,
 		Create:  func(t *testing.T) string { t.Helper(); return filepath.Join(t.TempDir(), "test.db") },
 		Open:    sqlite.Open,
-		Watch:   sqlite.Watch,
 	}
 }
 

@@ -38,6 +38,9 @@ func (c *connector) openGate(path string) (err error) {
 	return err
 }
 
+// Driver is SQLite's, and tells relays of commits.
+func (c *connector) Driver() driver.Driver { return watcher{c.Connector.Driver()} }
+
 // Close is called when the pool is closed.
 func (c *connector) Close() error {
 	if c.writers.gate == nil {

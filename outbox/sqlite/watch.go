@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"time"
@@ -14,21 +15,24 @@ import (
 // shared memory: some microseconds.
 const watchEvery = 25 * time.Millisecond
 
+// watcher is a driver that tells a relay of commits.
+type watcher struct{ driver.Driver }
+
+var _ outbox.Watcher = watcher{}
+
 // Watch wakes a relay within 25 ms after another connection, of this or another
 // process, has committed to the file, whatever it has committed. It keeps one
 // connection of db, which [Open] returned, to itself. When it has that it wakes the
 // relay once, for what was committed before.
 //
-// It returns when ctx ends. When the file cannot be read it returns an error that
-// matches [outbox.ErrDatabase]; the relay calls it again.
-func Watch(db *sql.DB) outbox.Watch {
-	return func(ctx context.Context, wake func()) error {
-		err := watch(ctx, db, wake)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return fmt.Errorf("%w: watch: %w", outbox.ErrDatabase, err)
+// It returns when ctx ends, or with an error, matching [outbox.ErrDatabase], when
+// the file cannot be read. The relay calls it again then.
+func (watcher) Watch(ctx context.Context, db *sql.DB, wake func()) error {
+	err := watch(ctx, db, wake)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
+	return fmt.Errorf("%w: watch: %w", outbox.ErrDatabase, err)
 }
 
 func watch(ctx context.Context, db *sql.DB, wake func()) (err error) {

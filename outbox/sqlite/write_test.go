@@ -17,6 +17,5 @@ func TestWrite(t *testing.T) { //nolint:paralleltest // the suite is
 		Dialect: outbox.SQLite,
 		Create:  func(t *testing.T) string { t.Helper(); return filepath.Join(t.TempDir(), "write.db") },
 		Open:    sqlite.Open,
-		Watch:   sqlite.Watch,
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -22,12 +23,12 @@ const deadlineTimer = "deadline"
 // event and the mark that it was handled are committed together, by the ledger;
 // what the handler has written is rolled back if it fails.
 func reaction[T any](s *Service, decide func(o Order, p T) (Order, []event.Draft, error), orderID func(p T) string) consumer.Handler[T] {
-	return func(ctx context.Context, e event.Event, p T) (consumer.Step, error) {
+	return func(ctx context.Context, _ event.Event, p T) (consumer.Step, error) {
 		id := orderID(p)
 		if id == "" {
 			return consumer.Step{}, consumer.Permanent(fmt.Errorf("%w: order_id is missing", events.ErrInvalid))
 		}
-		tx, err := s.inbox.Begin(ctx, Name, e)
+		tx, err := outbox.Tx(ctx)
 		if err != nil {
 			return consumer.Step{}, err
 		}
@@ -72,7 +73,7 @@ func (s *Service) placed(ctx context.Context, e event.Event, p events.Placed) (c
 	if e.Source() != source {
 		return consumer.Step{}, consumer.Skip
 	}
-	tx, err := s.inbox.Begin(ctx, Name, e)
+	tx, err := outbox.Tx(ctx)
 	if err != nil {
 		return consumer.Step{}, err
 	}

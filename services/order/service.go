@@ -2,7 +2,6 @@ package order
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
-	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/outbox"
@@ -38,8 +36,8 @@ type Config struct {
 	// source, ledger, metrics and logger. Defaults to the consumer's defaults,
 	// but for a Concurrency of 16 on Postgres and 4 on SQLite, which has one writer.
 	Consumer consumer.Config
-	// Relay are settings of the outbox's relay; the service fills in watch, feed,
-	// metrics and logger. Defaults to the relay's defaults.
+	// Relay are settings of the outbox's relay; the service fills in feed, metrics
+	// and logger. Defaults to the relay's defaults.
 	Relay outbox.RelayConfig
 	// Slot is the replication slot through which the relay follows Postgres's
 	// log, change data capture. Defaults to none: it claims rows.
@@ -61,8 +59,6 @@ const (
 type Service struct {
 	db       *database.Database
 	outbox   *outbox.Outbox
-	inbox    *outbox.Inbox
-	relay    *outbox.Relay
 	table    table
 	deadline time.Duration
 	room     room
@@ -100,21 +96,16 @@ func New(b *bus.Bus, db *database.Database, cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// join makes what ties the database to the bus: outbox, relay and consumer.
+// join makes what ties the database to the bus: outbox, ledger and consumer.
 func (s *Service) join(b *bus.Bus, cfg Config) (err error) {
 	if s.outbox, err = s.db.Outbox(outbox.Config{Names: b.Names(), Source: source}); err != nil {
 		return err
 	}
-	s.inbox = s.outbox.Inbox()
-	cfg.Relay.Watch = s.db.Watch()
 	cfg.Relay.Metrics, cfg.Relay.Logger = s.metrics, cfg.Logger
 	if cfg.Slot != "" {
 		if cfg.Relay.Feed, err = s.db.Feed(s.outbox, cfg.Slot, s.metrics, cfg.Logger); err != nil {
 			return err
 		}
-	}
-	if s.relay, err = outbox.NewRelay(s.outbox, b, cfg.Relay); err != nil {
-		return err
 	}
 	if cfg.Consumer.Concurrency == 0 {
 		cfg.Consumer.Concurrency = postgresConcurrency
@@ -124,7 +115,7 @@ func (s *Service) join(b *bus.Bus, cfg Config) (err error) {
 	}
 	cfg.Consumer.Name, cfg.Consumer.Source = Name, source
 	cfg.Consumer.Metrics, cfg.Consumer.Logger = s.metrics, cfg.Logger
-	if cfg.Consumer.Ledger, err = dedup.NewSQL(b, s.inbox, dedup.SQLConfig{Logger: cfg.Logger}); err != nil {
+	if cfg.Consumer.Ledger, err = outbox.NewLedger(s.outbox, b, outbox.LedgerConfig{Relay: cfg.Relay}); err != nil {
 		return err
 	}
 	s.consumer, err = consumer.New(b, s.registry, cfg.Consumer)
@@ -155,12 +146,12 @@ func (s *Service) Metrics() prometheus.Gatherer { return s.metrics }
 func (s *Service) Handler() http.Handler { return s.handler }
 
 // Health returns nil while the service can work, else an error that matches
-// [ErrNotReady], or those of [outbox.Relay.Health] and [consumer.Consumer.Health].
+// [ErrNotReady], or that of [consumer.Consumer.Health], which also tells of the relay.
 func (s *Service) Health() error {
 	if err := s.open(); err != nil {
 		return err
 	}
-	return errors.Join(s.consumer.Health(), s.relay.Health())
+	return s.consumer.Health()
 }
 
 // open returns ErrNotReady until the tables are there.
@@ -171,11 +162,10 @@ func (s *Service) open() error {
 	return nil
 }
 
-// Run creates the tables or brings them up to date, consumes, and publishes
-// what is committed, until ctx ends; the relay stops last, after what the
-// handlers under way have committed. It returns an error matching [ErrTables]
-// or [outbox.ErrSchema] when the tables cannot be seen to, and those of
-// [consumer.Consumer.Run] and [outbox.Relay.Run]. It can be called once.
+// Run creates the tables or brings them up to date. Then it consumes, and publishes
+// what is committed, until ctx ends. Errors match [ErrTables] or [outbox.ErrSchema]
+// when the tables cannot be seen to, or are those of [consumer.Consumer.Run]. It
+// can be called once.
 func (s *Service) Run(ctx context.Context) error {
 	if err := s.migrate(ctx); err != nil {
 		return fmt.Errorf("order: %w", err)
@@ -184,21 +174,12 @@ func (s *Service) Run(ctx context.Context) error {
 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	relay, stopRelay := context.WithCancel(context.WithoutCancel(ctx))
-	var relaying sync.WaitGroup
-	var failed error
-	relaying.Go(func() {
-		defer stop() // without it nothing would be published
-		failed = s.relay.Run(relay)
-	})
 	var watching sync.WaitGroup
 	watching.Go(func() { s.watchOverdue(ctx) })
 	err := s.consumer.Run(ctx)
 	stop()
 	watching.Wait()
-	stopRelay()
-	relaying.Wait()
-	if err = errors.Join(err, failed); err != nil {
+	if err != nil {
 		return fmt.Errorf("order: %w", err)
 	}
 	return nil

@@ -16,7 +16,6 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
-	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/sqlite"
@@ -49,13 +48,12 @@ func run(ctx context.Context, version, url, prefix, file string) (err error) {
 	if err != nil {
 		return err
 	}
-	inbox := rows.Inbox()
-	ledger, err := dedup.NewSQL(b, inbox, dedup.SQLConfig{})
+	ledger, err := outbox.NewLedger(rows, b, outbox.LedgerConfig{NoRelay: true}) // nothing is emitted
 	if err != nil {
 		return err
 	}
 	count := func(ctx context.Context, e event.Event, _ struct{}) (consumer.Step, error) {
-		tx, err := inbox.Begin(ctx, name, e)
+		tx, err := outbox.Tx(ctx)
 		if err != nil {
 			return consumer.Step{}, err
 		}

@@ -57,7 +57,7 @@ func (r *rig) twoPolls() {
 // is rolled back.
 func manyWriters(r *rig) {
 	const writers, transactions, each = 20, 20, 5
-	r.relay(outbox.RelayConfig{Batch: 50, Watch: r.watch(r.db)})
+	r.relay(outbox.RelayConfig{Batch: 50})
 	var mu sync.Mutex
 	committed := map[string]bool{}
 	var work sync.WaitGroup
@@ -200,8 +200,8 @@ func woken(r *rig) {
 	relay.stop()
 	// As from another process: nobody there wakes this relay.
 	db, o := r.open()
-	cfg := outbox.RelayConfig{Watch: r.watch(db)}
-	if cfg.Watch != nil {
+	cfg := outbox.RelayConfig{}
+	if _, ok := db.Driver().(outbox.Watcher); ok {
 		cfg.Poll = time.Hour
 	}
 	r.relayOn(o, r.bus, cfg)

@@ -112,7 +112,7 @@ func (o order) run(ctx context.Context, f Factory) error {
 		return err
 	}
 	relay, err := outbox.NewRelay(box, b, outbox.RelayConfig{
-		Batch: o.Batch, Lease: o.Lease, Watch: f.watch(db), Logger: zerolog.New(os.Stderr),
+		Batch: o.Batch, Lease: o.Lease, Logger: zerolog.New(os.Stderr),
 	})
 	if err != nil {
 		return err

@@ -31,15 +31,6 @@ type Factory struct {
 	Create func(t *testing.T) (target string)
 	// Open opens the database, as each process of a system would.
 	Open func(target string) (*sql.DB, error)
-	// Watch tells of commits to the database. Nil where nothing does.
-	Watch func(db *sql.DB) outbox.Watch
-}
-
-func (f Factory) watch(db *sql.DB) outbox.Watch {
-	if f.Watch == nil {
-		return nil
-	}
-	return f.Watch(db)
 }
 
 const (

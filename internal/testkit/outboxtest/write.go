@@ -114,7 +114,7 @@ func (w *writer) add(events ...event.Event) {
 	w.commit(func(tx *sql.Tx) { w.ok(w.outbox.Add(w.Context(), tx, events...)) })
 }
 
-func (w *writer) exec(db outbox.Tx, query string, args ...any) {
+func (w *writer) exec(db outbox.Execer, query string, args ...any) {
 	w.Helper()
 	if _, err := db.ExecContext(w.Context(), query, args...); err != nil {
 		w.Fatalf("%s: %v", query, err)
@@ -148,7 +148,7 @@ func (w *writer) stream() *bus.Bus {
 // relay runs a relay of an outbox to the end of the test.
 func (w *writer) relay(o *outbox.Outbox, b *bus.Bus) {
 	w.Helper()
-	r, err := outbox.NewRelay(o, b, outbox.RelayConfig{Watch: w.watch(o.DB())})
+	r, err := outbox.NewRelay(o, b, outbox.RelayConfig{})
 	w.ok(err)
 	ctx, cancel := context.WithCancel(w.Context())
 	ended := make(chan error, 1)

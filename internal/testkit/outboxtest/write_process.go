@@ -183,14 +183,18 @@ func manyProcesses(w *writer) {
 
 // watched has a watch say that another process has committed.
 func watched(w *writer) {
-	if w.Watch == nil {
+	watcher, ok := w.db.Driver().(outbox.Watcher)
+	if !ok {
+		if w.Dialect == outbox.SQLite {
+			w.Error("nobody tells of commits to the file")
+		}
 		return
 	}
 	ctx, cancel := context.WithCancel(w.Context())
 	woken := make(chan struct{}, 1)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- w.Watch(w.db)(ctx, func() {
+		ended <- watcher.Watch(ctx, w.db, func() {
 			select {
 			case woken <- struct{}{}:
 			default:

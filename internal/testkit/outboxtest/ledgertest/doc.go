@@ -1,5 +1,4 @@
-// Package ledgertest proves the ledger in a database, dedup.SQL over
-// outbox.Inbox, on a kind of database: the conformance suite of package
-// deduptest, and what is special about the transactions of handlers. It is
-// imported from tests only.
+// Package ledgertest proves outbox.Ledger on a kind of database: the conformance
+// suite of package deduptest, and what is special about the transactions of
+// handlers. It is imported from tests only.
 package ledgertest

@@ -40,10 +40,13 @@ func (r *rig) handed(p *process, id string) begun {
 	return begun{p, e, c}
 }
 
+// handler is the context of the event's handler.
+func (b begun) handler(ctx context.Context) context.Context { return b.claim.Transaction.Context(ctx) }
+
 // handle is what a handler does: it begins its transaction and changes something.
 func (r *rig) handle(b begun) *sql.Tx {
 	r.Helper()
-	tx, err := b.inbox.Begin(r.Context(), consumer, b.event)
+	tx, err := outbox.Tx(b.handler(r.Context()))
 	r.ok(err)
 	r.exec(tx, "INSERT INTO effects (event) VALUES ($1)", b.event.ID())
 	return tx
@@ -53,7 +56,7 @@ func (b begun) complete(ctx context.Context, out ...*nats.Msg) error {
 	return b.ledger.Complete(ctx, b.claim, out)
 }
 
-func (r *rig) exec(tx outbox.Tx, query string, args ...any) {
+func (r *rig) exec(tx outbox.Execer, query string, args ...any) {
 	r.Helper()
 	_, err := tx.ExecContext(r.Context(), query, args...)
 	r.ok(err)

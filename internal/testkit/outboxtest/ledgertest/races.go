@@ -14,7 +14,7 @@ import (
 
 // waiting has all connections taken, or, on SQLite, the one writer.
 func waiting(r *rig) {
-	p := r.start(dedup.SQLConfig{})
+	p := r.start(outbox.LedgerConfig{})
 	p.db.SetMaxOpenConns(1)
 	first, second := r.handed(p, "1"), r.handed(p, "2")
 	r.handle(first)
@@ -22,7 +22,7 @@ func waiting(r *rig) {
 	why := errors.New("shutting down")
 	ended := make(chan error, 1)
 	go func() {
-		_, err := p.inbox.Begin(ctx, consumer, second.event)
+		_, err := outbox.Tx(second.handler(ctx))
 		ended <- err
 	}()
 	bustest.Eventually(r, soon, func() bool { return p.db.Stats().WaitCount > 0 })
@@ -40,7 +40,7 @@ func waiting(r *rig) {
 // renewals come from the heartbeat while the handler is at work.
 func renewals(r *rig) {
 	for _, claims := range []bool{true, false} {
-		p := r.start(dedup.SQLConfig{Claims: claims})
+		p := r.start(outbox.LedgerConfig{Claims: claims})
 		b := r.handed(p, map[bool]string{true: "claimed", false: "not claimed"}[claims])
 		r.ok(p.ledger.Extend(r.Context(), b.claim))
 		r.handle(b)
@@ -57,12 +57,12 @@ func renewals(r *rig) {
 // twoWorkers run one event at the same time. On SQLite the second waits for
 // the first before it begins; on Postgres both work, and one completes first.
 func twoWorkers(r *rig) {
-	one, two := r.start(dedup.SQLConfig{}), r.start(dedup.SQLConfig{})
+	one, two := r.start(outbox.LedgerConfig{}), r.start(outbox.LedgerConfig{})
 	first, second := r.handed(one, "1"), r.handed(two, "1")
 	r.handle(first)
 	working, completed, settled := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
-		tx, err := two.inbox.Begin(r.Context(), consumer, second.event)
+		tx, err := outbox.Tx(second.handler(r.Context()))
 		if err == nil {
 			_, err = tx.ExecContext(r.Context(), "INSERT INTO effects (event) VALUES ('second')")
 		}
@@ -91,7 +91,7 @@ func twoWorkers(r *rig) {
 // overtaken is a worker whose lease has ended while its handler was at work.
 // On SQLite its transaction holds all others off, so that it is never too late.
 func overtaken(r *rig) {
-	stalled, taker := r.start(dedup.SQLConfig{Claims: true}), r.start(dedup.SQLConfig{Claims: true})
+	stalled, taker := r.start(outbox.LedgerConfig{Claims: true}), r.start(outbox.LedgerConfig{Claims: true})
 	e, err := r.outbox.Seal(event.Draft{Type: "order.placed.v1", Key: "k", ID: "1", ContentType: event.ContentTypeJSON, Data: []byte("{}")})
 	r.ok(err)
 	request := dedup.Request{Consumer: consumer, Key: event.EventKeyOf(e), Lease: time.Second, Redelivered: true}
@@ -122,7 +122,7 @@ func overtaken(r *rig) {
 // serialization has another transaction in the way of a step's: the handler is
 // to run again, which costs no attempt, and then all is well.
 func serialization(r *rig) {
-	p := r.start(dedup.SQLConfig{})
+	p := r.start(outbox.LedgerConfig{})
 	if r.Dialect == outbox.Postgres {
 		r.exec(r.db, "INSERT INTO effects (event) VALUES ('1')")
 		r.repeatable(p)
@@ -140,7 +140,7 @@ func (r *rig) repeatable(p *process) {
 	p.db.SetMaxOpenConns(connections)
 	b := r.handed(p, "1")
 	for _, again := range []bool{false, true} {
-		tx, err := b.inbox.Begin(r.Context(), consumer, b.event)
+		tx, err := outbox.Tx(b.handler(r.Context()))
 		r.ok(err)
 		var n int
 		r.ok(tx.QueryRowContext(r.Context(), "SELECT count(*) FROM effects").Scan(&n))

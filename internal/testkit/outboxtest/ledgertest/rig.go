@@ -9,7 +9,6 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
-	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dedup/deduptest"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/testkit/sqltap"
@@ -78,7 +77,9 @@ func ledgers(t *testing.T, f Factory, server *bustest.TestServer, claims bool) d
 			r = newRig(t, f, server)
 		}
 		return deduptest.Backend{
-			Open:   func() deduptest.Ledger { return r.start(dedup.SQLConfig{Retention: retention, Claims: claims}).ledger },
+			Open: func() deduptest.Ledger {
+				return r.start(outbox.LedgerConfig{Retention: retention, Claims: claims}).ledger
+			},
 			Names:  r.bus.Names(),
 			Stored: r.made,
 			Marks:  r.marks,
@@ -104,7 +105,7 @@ func newRig(t *testing.T, f Factory, server *bustest.TestServer) *rig {
 	t.Helper()
 	b := bustest.Connect(t, bus.Config{InProcess: server, Names: event.Names{Prefix: bustest.Prefix()}})
 	r := &rig{T: t, Factory: f, target: f.Create(t), bus: bustest.Provision(t, b, topology.Config{})}
-	r.process = r.start(dedup.SQLConfig{})
+	r.process = r.start(outbox.LedgerConfig{})
 	r.ok(r.outbox.Migrate(t.Context()))
 	return r
 }
@@ -128,11 +129,10 @@ func (r *rig) ok(err error) {
 type process struct {
 	db     *sql.DB
 	outbox *outbox.Outbox
-	inbox  *outbox.Inbox
-	ledger *dedup.SQL
+	ledger *outbox.Ledger
 }
 
-func (r *rig) start(cfg dedup.SQLConfig) *process {
+func (r *rig) start(cfg outbox.LedgerConfig) *process {
 	r.Helper()
 	db, err := r.Open(r.target)
 	r.ok(err)
@@ -144,10 +144,10 @@ func (r *rig) tapped(hook sqltap.Hook) *process {
 	r.Helper()
 	db, err := r.Open(r.target)
 	r.ok(err)
-	return r.on(sql.OpenDB(sqltap.New(db, "", hook)), dedup.SQLConfig{})
+	return r.on(sql.OpenDB(sqltap.New(db, "", hook)), outbox.LedgerConfig{})
 }
 
-func (r *rig) on(db *sql.DB, cfg dedup.SQLConfig) *process {
+func (r *rig) on(db *sql.DB, cfg outbox.LedgerConfig) *process {
 	r.Helper()
 	p := &process{db: db}
 	r.Cleanup(func() {
@@ -159,8 +159,7 @@ func (r *rig) on(db *sql.DB, cfg dedup.SQLConfig) *process {
 	var err error
 	p.outbox, err = outbox.New(p.db, outbox.Config{Dialect: r.Dialect, Names: r.bus.Names(), Source: "/ledgertest"})
 	r.ok(err)
-	p.inbox = p.outbox.Inbox()
-	p.ledger, err = dedup.NewSQL(r.bus, p.inbox, cfg)
+	p.ledger, err = outbox.NewLedger(p.outbox, r.bus, cfg)
 	r.ok(err)
 	return p
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
@@ -17,10 +16,10 @@ import (
 func oneTransaction(r *rig) {
 	b := r.handed(r.process, "1")
 	tx := r.handle(b)
-	again, err := b.inbox.Begin(r.Context(), consumer, b.event)
+	again, err := outbox.Tx(b.handler(r.Context()))
 	r.ok(err)
 	if again != tx {
-		r.Error("a second Begin of one run has another transaction")
+		r.Error("a second Tx of one run is another transaction")
 	}
 	r.exec(tx, "INSERT INTO effects (event) VALUES ('another')")
 	if n := r.db.Stats().InUse; n != 1 {
@@ -62,13 +61,13 @@ func rolledBack(r *rig) {
 	}
 	for name, end := range end {
 		for _, claims := range []bool{false, true} {
-			p := r.start(dedup.SQLConfig{Claims: claims})
+			p := r.start(outbox.LedgerConfig{Claims: claims})
 			b := r.handed(p, name+map[bool]string{true: ", claimed"}[claims])
 			r.handle(b)
 			r.ok(end(b))
 			r.idle(p)
-			_, err := b.inbox.Begin(r.Context(), consumer, b.event)
-			r.is("begin after "+name, err, outbox.ErrNoClaim)
+			_, err := outbox.Tx(b.handler(r.Context()))
+			r.is("begin after "+name, err, outbox.ErrNoHandler)
 		}
 	}
 	var effects int
@@ -88,7 +87,7 @@ func endedByHandler(r *rig) {
 		}
 		r.idle(r.process)
 		// The ledger may let the handler run again at once.
-		tx, err := b.inbox.Begin(r.Context(), consumer, b.event)
+		tx, err := outbox.Tx(b.handler(r.Context()))
 		r.ok(err)
 		r.exec(tx, "INSERT INTO effects (event) VALUES ($1)", name+" again")
 		r.ok(b.complete(r.Context(), r.out(name)))
@@ -130,7 +129,7 @@ func endedByContext(r *rig) {
 	} {
 		ctx, end := end(r.Context())
 		b := r.handed(r.process, name)
-		tx, err := b.inbox.Begin(ctx, consumer, b.event)
+		tx, err := outbox.Tx(b.handler(ctx))
 		r.ok(err)
 		r.exec(tx, "INSERT INTO effects (event) VALUES ('x')")
 		end()
@@ -144,7 +143,7 @@ func endedByContext(r *rig) {
 
 	ctx, cancel := context.WithCancel(r.Context())
 	b := r.handed(r.process, "returned")
-	tx, err := b.inbox.Begin(ctx, consumer, b.event)
+	tx, err := outbox.Tx(b.handler(ctx))
 	r.ok(err)
 	r.exec(tx, "INSERT INTO effects (event) VALUES ('y')")
 	cancel() // what every handler's context meets when it has returned
@@ -155,13 +154,10 @@ func endedByContext(r *rig) {
 
 func unclaimed(r *rig) {
 	b := r.handed(r.process, "1")
-	other := r.outbox.Inbox()
-	_, err := other.Begin(r.Context(), consumer, b.event)
-	r.is("another inbox", err, outbox.ErrNoClaim)
-	_, err = r.inbox.Begin(r.Context(), "audit", b.event)
-	r.is("another consumer", err, outbox.ErrNoClaim)
+	_, err := outbox.Tx(r.Context())
+	r.is("outside of a handler", err, outbox.ErrNoHandler)
 	r.ok(b.complete(r.Context()))
-	_, err = r.inbox.Begin(r.Context(), consumer, b.event)
-	r.is("after the event", err, outbox.ErrNoClaim)
+	_, err = outbox.Tx(b.handler(r.Context()))
+	r.is("after the event", err, outbox.ErrNoHandler)
 	r.idle(r.process)
 }

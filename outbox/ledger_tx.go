@@ -5,12 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"sync"
-	"time"
 )
-
-// markTimeout bounds each thing that the ledger asks of the database; it is
-// longer than the busy timeout.
-const markTimeout = 15 * time.Second
 
 // transaction is a database transaction that outlives the context with which
 // it was begun, if that ends because the work is done.
@@ -21,17 +16,17 @@ type transaction struct {
 	leave  func()             // gives the handler's place back
 }
 
-// begin begins a transaction. ctx bounds the waiting, and rolls the
-// transaction back if it ends for any other reason than that somebody
-// cancelled it without one, which is what a handler's return looks like.
-func (i *Inbox) begin(ctx context.Context) (*transaction, error) {
-	leave, err := i.outbox.enter(ctx)
+// begin begins a transaction. ctx bounds the waiting. If ctx ends, the
+// transaction is rolled back, unless somebody has cancelled ctx without a cause:
+// that is what a handler's return looks like.
+func (o *Outbox) begin(ctx context.Context) (*transaction, error) {
+	leave, err := o.enter(ctx)
 	if err != nil {
 		return nil, fault("begin", err)
 	}
 	held, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	waiting := context.AfterFunc(ctx, cancel)
-	tx, err := i.outbox.db.BeginTx(held, nil)
+	tx, err := o.db.BeginTx(held, nil)
 	if !waiting() {
 		err = errors.Join(err, context.Cause(ctx)) // database/sql rolls back what was begun
 	}

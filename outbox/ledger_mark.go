@@ -8,22 +8,33 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
 )
 
-// inboxStatements are what an inbox says to its database.
-type inboxStatements struct {
+// markTimeout bounds each thing that the ledger asks of the database. It is
+// longer than the busy timeout.
+const markTimeout = 15 * time.Second
+
+// marks keeps a ledger's marks, in the table <prefix>inbox.
+type marks struct {
+	outbox *Outbox
+	sql    markStatements
+}
+
+var _ dedup.Store = (*marks)(nil)
+
+// markStatements are what marks says to the database.
+type markStatements struct {
 	read, create, replace, clock string
 }
 
-// inboxStatementsOf renders the statements. A new mark takes its revision from
+// markStatementsOf renders the statements. A new mark takes its revision from
 // the clock, so that it follows those of any mark that was there before.
-func inboxStatementsOf(d Dialect, prefix string) inboxStatements {
+func markStatementsOf(d Dialect, prefix string) markStatements {
 	const expires = `CASE WHEN CAST($5 AS bigint) > 0 THEN {now} + {ms $5} END`
-	return inboxStatements{
+	return markStatements{
 		clock: render(d, prefix, `SELECT {unix {now}}`),
 		read: render(d, prefix, `SELECT mark, revision, {unix written_at} FROM {inbox}
 			WHERE consumer = $1 AND event_key = $2 AND (expires_at IS NULL OR expires_at > {now})`),
@@ -39,21 +50,21 @@ func inboxStatementsOf(d Dialect, prefix string) inboxStatements {
 	}
 }
 
-// Read returns a mark and when it was written, revision 0 if there is none or
-// none any more. Errors match [ErrDatabase] or [ErrSchema],
-// and [bus.ErrUnavailable] when the database was not there.
-func (i *Inbox) Read(ctx context.Context, c event.Consumer, k event.EventKey) (mark []byte, revision uint64, written time.Time, err error) {
+// ReadMark returns a mark and when it was written, revision 0 if there is none or
+// none any more. Errors match [ErrDatabase] or [ErrSchema], and
+// [bus.ErrUnavailable] when the database was not there.
+func (m *marks) ReadMark(ctx context.Context, c event.Consumer, k event.EventKey) (mark []byte, revision uint64, written time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
 	var millis int64
-	err = i.outbox.db.QueryRowContext(ctx, i.sql.read, string(c), string(k)).Scan(&mark, &revision, &millis)
+	err = m.outbox.db.QueryRowContext(ctx, m.sql.read, string(c), string(k)).Scan(&mark, &revision, &millis)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, 0, time.Time{}, nil
 	case err != nil:
 		return nil, 0, time.Time{}, fault("read a mark", err)
 	}
-	if err := i.outbox.onDisk(ctx); err != nil {
+	if err := m.outbox.onDisk(ctx); err != nil {
 		return nil, 0, time.Time{}, fault("read a mark", err)
 	}
 	return mark, revision, time.UnixMilli(millis), nil
@@ -73,44 +84,48 @@ func (o *Outbox) onDisk(ctx context.Context) error {
 }
 
 // Now is the database's clock. Errors match [ErrDatabase].
-func (i *Inbox) Now(ctx context.Context) (time.Time, error) {
+func (m *marks) Now(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
 	var millis int64
-	if err := i.outbox.db.QueryRowContext(ctx, i.sql.clock).Scan(&millis); err != nil {
+	if err := m.outbox.db.QueryRowContext(ctx, m.sql.clock).Scan(&millis); err != nil {
 		return time.Time{}, fault("ask for the time", err)
 	}
 	return time.UnixMilli(millis), nil
 }
 
-// Write replaces a mark that is at revision after, 0 for none, in a transaction
-// of its own. It is kept for lifetime, 0 for ever. On SQLite a handler's open
-// transaction holds off all other writers: a write for the same event then does
-// nothing. Errors match [bus.ErrConflict] when the mark is not at that
-// revision; [ErrDatabase], and besides [bus.ErrBusy] if others were in the way or
-// [bus.ErrUnavailable] if the database was not there; or [ErrSchema].
-func (i *Inbox) Write(ctx context.Context, c event.Consumer, k event.EventKey, after uint64, mark []byte, lifetime time.Duration) (uint64, error) {
+// WriteMark writes a done mark in the transaction of the event's handler, and any
+// other mark in one of its own. On SQLite a handler's open transaction holds off all
+// other writers: a write for the same event does nothing then. Errors match
+// [bus.ErrConflict] when the mark is not at revision w.After; [ErrDatabase],
+// and besides [bus.ErrBusy] if others were in the way or [bus.ErrUnavailable] if
+// the database was not there; or [ErrSchema].
+func (m *marks) WriteMark(ctx context.Context, w dedup.Write) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
-	if w := i.workOf(c, k); w != nil && i.outbox.cfg.Dialect == SQLite {
-		w.mu.Lock() // or its handler could begin while this write waits for its turn, behind it
-		defer w.mu.Unlock()
-		if w.tx != nil {
-			return after, nil
+	r := runOf(w.Claim)
+	if w.Done {
+		return r.commit(ctx, w)
+	}
+	if r != nil && m.outbox.cfg.Dialect == SQLite {
+		r.mu.Lock() // or the handler could begin while this write waits for its turn, behind it
+		defer r.mu.Unlock()
+		if r.tx != nil {
+			return w.After, nil
 		}
 	}
-	return i.put(ctx, i.outbox.db, workKey{c, k}, after, mark, lifetime)
+	return m.put(ctx, m.outbox.db, w)
 }
 
 // complete writes the mark and the rows and commits. The mark comes first: it
 // is what says whether the rest may be written.
-func (i *Inbox) complete(ctx context.Context, t *transaction, key workKey, after uint64, mark []byte, lifetime time.Duration, out []*nats.Msg) (uint64, error) {
-	revision, err := i.put(ctx, t, key, after, mark, lifetime)
+func (m *marks) complete(ctx context.Context, t *transaction, w dedup.Write) (uint64, error) {
+	revision, err := m.put(ctx, t, w)
 	if err != nil {
 		return 0, err
 	}
-	for _, m := range out {
-		if _, err := i.outbox.insert(ctx, t, m, key.consumer); err != nil {
+	for _, msg := range w.Out {
+		if _, err := m.outbox.insert(ctx, t, msg, w.Consumer); err != nil {
 			return 0, excuse(err)
 		}
 	}
@@ -118,8 +133,8 @@ func (i *Inbox) complete(ctx context.Context, t *transaction, key workKey, after
 	if err := t.Commit(); err != nil {
 		return 0, fault("commit", err)
 	}
-	if len(out) > 0 {
-		i.outbox.Wake()
+	if len(w.Out) > 0 {
+		m.outbox.Wake()
 	}
 	return revision, nil
 }
@@ -129,24 +144,24 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-func (i *Inbox) put(ctx context.Context, q querier, key workKey, after uint64, mark []byte, lifetime time.Duration) (revision uint64, err error) {
-	query := i.sql.replace
-	if after == 0 {
-		query = i.sql.create
+func (m *marks) put(ctx context.Context, q querier, w dedup.Write) (revision uint64, err error) {
+	query := m.sql.replace
+	if w.After == 0 {
+		query = m.sql.create
 	}
-	millis := int64((lifetime + time.Millisecond - 1) / time.Millisecond)
-	err = q.QueryRowContext(ctx, query, string(key.consumer), string(key.event), int64(after), string(mark), millis).Scan(&revision) //nolint:gosec // revisions are the database's own
+	millis := int64((w.Lifetime + time.Millisecond - 1) / time.Millisecond)
+	err = q.QueryRowContext(ctx, query, string(w.Consumer), string(w.Key), int64(w.After), string(w.Mark), millis).Scan(&revision) //nolint:gosec // revisions are the database's own
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return 0, conflict(key)
+		return 0, conflict(w)
 	case err != nil:
 		return 0, fault("write a mark", err)
 	}
 	return revision, nil
 }
 
-func conflict(key workKey) error {
-	return fmt.Errorf("outbox: mark of %s %s: %w", key.consumer, key.event, bus.ErrConflict)
+func conflict(w dedup.Write) error {
+	return fmt.Errorf("outbox: mark of %s %s: %w", w.Consumer, w.Key, bus.ErrConflict)
 }
 
 // fault gives a driver's error its sentinels.

@@ -6,14 +6,13 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
-	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
 // What a handler changes in its transaction, the mark of its event and the
 // events that follow are committed together.
-func ExampleInbox() {
+func ExampleNewLedger() {
 	type order struct {
 		Amount int64 `json:"amount"`
 	}
@@ -27,14 +26,13 @@ func ExampleInbox() {
 		if err := o.Migrate(ctx); err != nil {
 			return err
 		}
-		inbox := o.Inbox()
-		ledger, err := dedup.NewSQL(b, inbox, dedup.SQLConfig{})
+		ledger, err := outbox.NewLedger(o, b, outbox.LedgerConfig{})
 		if err != nil {
 			return err
 		}
 		registry := consumer.NewRegistry()
 		consumer.Handle(registry, placed, func(ctx context.Context, e event.Event, data order) (consumer.Step, error) {
-			tx, err := inbox.Begin(ctx, "payment", e)
+			tx, err := outbox.Tx(ctx)
 			if err != nil {
 				return consumer.Step{}, err
 			}
@@ -47,7 +45,7 @@ func ExampleInbox() {
 		if err != nil {
 			return err
 		}
-		return c.Run(ctx) // beside an outbox.Relay, here or in another process
+		return c.Run(ctx) // consumes, and publishes what is committed
 	}
 	_ = service
 }
