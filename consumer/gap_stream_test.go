@@ -64,6 +64,12 @@ func receipt(frame []byte) bool { return holds(frame, "\r\n"+`{"stream":"`) }
 
 func holds(frame []byte, text string) bool { return strings.Contains(string(frame), text) }
 
+// acknowledges matches what ends a delivery; signs that its handler is at work,
+// which come first on a slow machine, have the same subject.
+func acknowledges(frame []byte) bool {
+	return strings.HasPrefix(wiretap.Subject(frame), "$JS.ACK.") && holds(frame, "+ACK")
+}
+
 // whole is a gap whose step has all that a step can have.
 type whole struct {
 	*gap

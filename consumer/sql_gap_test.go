@@ -326,7 +326,7 @@ func TestGap_SQL_deferring(t *testing.T) {
 			"before the timer":  {death{sent: subject(".timer.payment.retry.")}, 0, 0},
 			"before the mark":   {death{statement: writes("waiting"), verdict: sqltap.Cut}, 1, 0},
 			"before the answer": {death{statement: writes("waiting"), verdict: sqltap.LoseCut}, 1, 1},
-			"before the ack":    {death{sent: subject("$JS.ACK.")}, 1, 1},
+			"before the ack":    {death{sent: acknowledges}, 1, 1},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
