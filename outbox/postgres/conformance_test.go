@@ -15,6 +15,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/testkit/outboxtest"
+	"github.com/farandole/farandole/internal/testkit/outboxtest/ledgertest"
 	"github.com/farandole/farandole/internal/testkit/pg"
 	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/outbox"
@@ -29,8 +30,15 @@ func factory() outboxtest.Factory {
 	}
 }
 
-func TestConformance(t *testing.T) { //nolint:paralleltest // the suite is
-	outboxtest.Run(t, factory())
+func TestMain(m *testing.M) { bustest.Main(m) }
+
+func TestConformance(t *testing.T) { outboxtest.Run(t, factory()) } //nolint:paralleltest // the suite is
+
+func TestWrite(t *testing.T) { outboxtest.RunWrite(t, factory()) } //nolint:paralleltest // the suite is
+
+func TestLedger(t *testing.T) {
+	t.Parallel()
+	ledgertest.Run(t, factory())
 }
 
 func BenchmarkDrain(b *testing.B) { outboxtest.Bench(b, factory(), pgtest.Database(b)) }

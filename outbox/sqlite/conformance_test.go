@@ -4,7 +4,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/internal/testkit/outboxtest"
+	"github.com/farandole/farandole/internal/testkit/outboxtest/ledgertest"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/sqlite"
 )
@@ -18,8 +20,15 @@ func factory() outboxtest.Factory {
 	}
 }
 
-func TestConformance(t *testing.T) { //nolint:paralleltest // the suite is
-	outboxtest.Run(t, factory())
+func TestMain(m *testing.M) { bustest.Main(m) }
+
+func TestConformance(t *testing.T) { outboxtest.Run(t, factory()) } //nolint:paralleltest // the suite is
+
+func TestWrite(t *testing.T) { outboxtest.RunWrite(t, factory()) } //nolint:paralleltest // the suite is
+
+func TestLedger(t *testing.T) {
+	t.Parallel()
+	ledgertest.Run(t, factory())
 }
 
 func BenchmarkDrain(b *testing.B) {

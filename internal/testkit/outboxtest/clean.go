@@ -24,8 +24,8 @@ func cleanUp(r *rig) {
 	const added = 200
 	r.add(r.events(added/10, keys("new-", 10)...)...)
 	r.eventually(counts{outbox.Published: young + added, outbox.Pending: 5, outbox.DeadLetter: 5})
-	r.becomes(0, "SELECT count(*) FROM inbox WHERE event_key = 'over'")
-	if got := r.number("SELECT count(*) FROM inbox"); got != 2 {
+	r.becomes(0, "inbox WHERE event_key = 'over'")
+	if got := r.count("inbox"); got != 2 {
 		r.Errorf("%d marks are left, want 2", got)
 	}
 }

@@ -68,7 +68,7 @@ func manyWriters(r *rig) {
 				for j := range ids {
 					ids[j] = fmt.Sprintf("%d-%d-%d", w, i, j)
 				}
-				done, err := r.write(r.Context(), ids, i%5 == 4)
+				done, err := r.transaction(r.Context(), ids, i%5 == 4)
 				if err != nil {
 					r.Errorf("writer %d: %v", w, err)
 					return
@@ -91,8 +91,8 @@ func manyWriters(r *rig) {
 	}
 }
 
-// write adds an event of each id, with pauses, and commits or rolls back.
-func (r *rig) write(ctx context.Context, ids []string, back bool) (committed bool, err error) {
+// transaction adds an event of each id, with pauses, and commits or rolls back.
+func (r *rig) transaction(ctx context.Context, ids []string, back bool) (committed bool, err error) {
 	tx, err := r.db.BeginTx(ctx, nil)
 	if err != nil {
 		return false, err
@@ -173,7 +173,7 @@ func restarts(r *rig) {
 	stop := func() {}
 	defer func() { stop() }()
 	for i, more := 0, true; more; i++ {
-		before := r.number("SELECT count(*) FROM outbox WHERE status = 'PUBLISHED'")
+		before := r.count("outbox WHERE status = 'PUBLISHED'")
 		o := r.outbox
 		if i%2 == 1 {
 			o = second
@@ -182,7 +182,7 @@ func restarts(r *rig) {
 		stop()
 		stop = next.stop
 		bustest.Eventually(r, soon, func() bool {
-			done := r.number("SELECT count(*) FROM outbox WHERE status = 'PUBLISHED'")
+			done := r.count("outbox WHERE status = 'PUBLISHED'")
 			more = done < writers*n
 			return done >= min(before+writers*n/5, writers*n)
 		})

@@ -27,7 +27,7 @@ func killedBeforeMark(copies int) func(*rig) {
 		effects := r.consume()
 		r.add(r.events(1, keys("ord-", n)...)...)
 		markable := r.unmarkable()
-		first := r.relayProcess(order{Lease: lease})
+		first := r.relayProcess(relayWork{Lease: lease})
 		r.says(&first.log, "unmarkable")
 		r.wantOnce(n)
 		first.kill()
@@ -131,11 +131,11 @@ func killedWithClaims(r *rig) {
 	const n = 50
 	r.add(r.events(1, keys("ord-", n)...)...)
 	// Of so small batches it has no room for more than the 50: the others go to the other relay.
-	first := r.relayProcess(order{Lease: 2 * lease, Batch: 16, URL: r.silence().server.URL()})
+	first := r.relayProcess(relayWork{Lease: 2 * lease, Batch: 16, URL: r.silence().server.URL()})
 	r.eventually(counts{outbox.Processing: n})
 	r.relay(outbox.RelayConfig{})
 	r.add(r.events(1, keys("free-", n)...)...)
-	r.becomes(n, "SELECT count(*) FROM outbox WHERE status = 'PUBLISHED' AND key LIKE 'free-%'")
+	r.becomes(n, "outbox WHERE status = 'PUBLISHED' AND key LIKE 'free-%'")
 	first.kill()
 	r.eventually(counts{outbox.Published: 2 * n})
 	r.wantOnce(2 * n)
@@ -151,7 +151,7 @@ func staleOwner(r *rig) {
 	// As a claim does, with a lease that does not end.
 	r.exec("UPDATE outbox SET owner = 'another', due_at = " + r.past(-3600))
 	r.says(&relay.log, "another relay has rows")
-	if got := r.number("SELECT count(*) FROM outbox WHERE status = 'PROCESSING' AND owner = 'another' AND attempts = 0"); got != n {
+	if got := r.count("outbox WHERE status = 'PROCESSING' AND owner = 'another' AND attempts = 0"); got != n {
 		r.Errorf("%d rows are as the new owner left them, want %d", got, n)
 	}
 }
@@ -184,7 +184,7 @@ func ends(r *rig) {
 	r.heard(silence, n)
 	relay.stop()
 	r.eventually(counts{outbox.Pending: 3 * n})
-	if got := r.number("SELECT count(*) FROM outbox WHERE attempts > 0 OR owner IS NOT NULL"); got != 0 {
+	if got := r.count("outbox WHERE attempts > 0 OR owner IS NOT NULL"); got != 0 {
 		r.Errorf("%d rows have spent an attempt or have an owner", got)
 	}
 	r.relay(outbox.RelayConfig{})

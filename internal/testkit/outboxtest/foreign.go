@@ -66,7 +66,7 @@ func (r *rig) rooted(subject string) string {
 func (r *rig) parked(want map[string][2]string) {
 	r.Helper()
 	found := map[string]bool{}
-	for _, p := range parkedRows(r, r.outbox, dlq.Filter{}) {
+	for _, p := range r.parkedRows(dlq.Filter{}) {
 		key := string(p.Key)
 		found[key] = true
 		if w := want[key]; p.Class != w[0] || !strings.Contains(p.Error, w[1]) {
@@ -181,14 +181,14 @@ func nowhere(listened bool) func(*rig) {
 		}
 		r.writes(foreign{id: "1", key: "mistyped", kind: "oder.placed.v1"}, foreign{id: "2", key: "mistyped", kind: "order.placed.v1"})
 		relay := r.quick()
-		for i := 0; r.number("SELECT count(*) FROM outbox WHERE status = 'DEAD_LETTER'") == 0; i++ {
+		for i := 0; r.count("outbox WHERE status = 'DEAD_LETTER'") == 0; i++ {
 			r.writes(foreign{id: fmt.Sprint("other-", i), key: fmt.Sprint("other-", i)})
-			r.becomes(1, fmt.Sprintf("SELECT count(*) FROM outbox WHERE key = 'other-%d' AND status = 'PUBLISHED'", i))
+			r.becomes(1, fmt.Sprintf("outbox WHERE key = 'other-%d' AND status = 'PUBLISHED'", i))
 			if err := relay.Health(); err != nil && !listened {
 				r.Errorf("unhealthy because of one row: %v", err)
 			}
 		}
-		r.becomes(1, "SELECT count(*) FROM outbox WHERE key = 'mistyped' AND status = 'PUBLISHED'")
+		r.becomes(1, "outbox WHERE key = 'mistyped' AND status = 'PUBLISHED'")
 		r.parked(map[string][2]string{"mistyped": {class, ""}})
 	}
 }

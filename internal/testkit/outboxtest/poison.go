@@ -47,9 +47,9 @@ func unsendable(r *rig) {
 
 	// The bad ones wait for their next try: good ones go out.
 	relay := r.relay(outbox.RelayConfig{Batch: 100, MaxAttempts: 100, BaseDelay: time.Hour, MaxDelay: time.Hour})
-	r.becomes(n, "SELECT count(*) FROM outbox WHERE status = 'PUBLISHED' AND key LIKE 'good-%'")
+	r.becomes(n, "outbox WHERE status = 'PUBLISHED' AND key LIKE 'good-%'")
 	relay.stop()
-	r.becomes(n, "SELECT count(*) FROM outbox WHERE status = 'PENDING' AND key LIKE 'bad-%' AND attempts = 1")
+	r.becomes(n, "outbox WHERE status = 'PENDING' AND key LIKE 'bad-%' AND attempts = 1")
 
 	// They are parked after as many tries as they may have.
 	r.exec("UPDATE outbox SET due_at = NULL WHERE status = 'PENDING'")
@@ -67,7 +67,7 @@ func unsendable(r *rig) {
 	}
 
 	var ids []string
-	for _, p := range parkedRows(r, r.outbox, dlq.Filter{}) {
+	for _, p := range r.parkedRows(dlq.Filter{}) {
 		if len(p.Attempts) != 3 || p.Class == "" || p.Error == "" || p.Reason != event.ReasonExhausted {
 			r.Errorf("the story of row %s is %+v", p.ID, p.Attempts)
 		}
@@ -95,12 +95,12 @@ func failingRow(r *rig) {
 	free := keys("free-", 20)
 	r.add(r.events(5, free...)...)
 	relay := r.relay(outbox.RelayConfig{Batch: 10, MaxAttempts: 100, BaseDelay: time.Hour, MaxDelay: time.Hour})
-	r.becomes(100, "SELECT count(*) FROM outbox WHERE status = 'PUBLISHED' AND key LIKE 'free-%'")
+	r.becomes(100, "outbox WHERE status = 'PUBLISHED' AND key LIKE 'free-%'")
 	r.add(r.event("held", "held-3"))
 	r.add(r.events(1, "more")...)
-	r.becomes(1, "SELECT count(*) FROM outbox WHERE status = 'PUBLISHED' AND key = 'more'")
+	r.becomes(1, "outbox WHERE status = 'PUBLISHED' AND key = 'more'")
 	relay.stop()
-	if got := r.number("SELECT count(*) FROM outbox WHERE status = 'PENDING' AND key = 'held'"); got != 4 {
+	if got := r.count("outbox WHERE status = 'PENDING' AND key = 'held'"); got != 4 {
 		r.Errorf("%d rows of the key wait, want the refused one and what follows", got)
 	}
 
@@ -120,7 +120,7 @@ func fallingDue(r *rig) {
 	r.relay(outbox.RelayConfig{Batch: 1000})
 	bustest.Eventually(r, soon, func() bool {
 		r.outbox.Wake()
-		return r.number("SELECT count(*) FROM outbox WHERE status <> 'PUBLISHED'") == 0
+		return r.count("outbox WHERE status <> 'PUBLISHED'") == 0
 	})
 	r.wantOrder(r.wantOnce(2 * n))
 }

@@ -91,9 +91,15 @@ func (r *rig) open() (*sql.DB, *outbox.Outbox) {
 			r.Error(err)
 		}
 	})
-	o, err := outbox.New(db, outbox.Config{Dialect: r.Dialect, Names: r.bus.Names(), Source: "/outboxtest"})
+	return db, r.outboxOf(db, "")
+}
+
+// outboxOf is an outbox whose tables have a prefix.
+func (r *rig) outboxOf(db *sql.DB, prefix string) *outbox.Outbox {
+	r.Helper()
+	o, err := outbox.New(db, outbox.Config{Dialect: r.Dialect, Prefix: prefix, Names: r.bus.Names(), Source: "/outboxtest"})
 	r.ok(err)
-	return db, o
+	return o
 }
 
 func (r *rig) ok(err error) {
@@ -156,7 +162,13 @@ func add(ctx context.Context, o *outbox.Outbox, events ...event.Event) error {
 // exec runs a statement.
 func (r *rig) exec(query string, args ...any) {
 	r.Helper()
-	if _, err := r.db.ExecContext(r.Context(), query, args...); err != nil {
+	r.execIn(r.db, query, args...)
+}
+
+// execIn runs a statement in a transaction.
+func (r *rig) execIn(tx outbox.Execer, query string, args ...any) {
+	r.Helper()
+	if _, err := tx.ExecContext(r.Context(), query, args...); err != nil {
 		r.Fatalf("%s: %v", query, err)
 	}
 }
@@ -283,7 +295,7 @@ func (r *rig) wantOrder(all []message) {
 // counts are how many rows have each status.
 type counts map[outbox.Status]int
 
-func (r *rig) count() (counts, error) {
+func (r *rig) statuses() (counts, error) {
 	rows, err := r.db.QueryContext(r.Context(), "SELECT status, count(*) FROM outbox GROUP BY status")
 	if err != nil {
 		return nil, err
@@ -305,7 +317,7 @@ func (r *rig) count() (counts, error) {
 func (r *rig) eventually(want counts) {
 	r.Helper()
 	bustest.Eventually(r, soon, func() error {
-		got, err := r.count()
+		got, err := r.statuses()
 		if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
 			err = fmt.Errorf("rows are %v, want %v", got, want)
 		}
@@ -322,12 +334,18 @@ func (r *rig) number(query string) (n int) {
 	return n
 }
 
-// becomes waits until the answer is want.
-func (r *rig) becomes(want int, query string) {
+// count counts the rows of what follows FROM.
+func (r *rig) count(from string) int {
+	r.Helper()
+	return r.number("SELECT count(*) FROM " + from)
+}
+
+// becomes waits until so many rows are in what follows FROM.
+func (r *rig) becomes(want int, from string) {
 	r.Helper()
 	bustest.Eventually(r, soon, func() error {
-		if n := r.number(query); n != want {
-			return fmt.Errorf("%s: %d, want %d", query, n, want)
+		if n := r.count(from); n != want {
+			return fmt.Errorf("%d rows in %s, want %d", n, from, want)
 		}
 		return nil
 	})

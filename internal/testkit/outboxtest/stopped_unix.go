@@ -17,7 +17,7 @@ import (
 func stopped(r *rig) {
 	const n = 2000
 	r.add(r.events(10, keys("ord-", n/10)...)...)
-	first := r.relayProcess(order{Lease: lease, Batch: 20})
+	first := r.relayProcess(relayWork{Lease: lease, Batch: 20})
 	r.stopWithRows(first)
 	second := r.relay(outbox.RelayConfig{Lease: lease})
 	r.eventually(counts{outbox.Published: n})
@@ -34,7 +34,7 @@ func stopped(r *rig) {
 	r.wantOrder(r.wantOnce(n + 1))
 }
 
-func (p *process) signal(s syscall.Signal) {
+func (p *relayProcess) signal(s syscall.Signal) {
 	p.Helper()
 	p.ok(p.cmd.Process.Signal(s))
 }
@@ -42,14 +42,14 @@ func (p *process) signal(s syscall.Signal) {
 // stopWithRows stops the process at a moment when it holds rows, and does not
 // hold SQLite's one lock: while a stopped process has that nobody can write, and
 // no relay could change it.
-func (r *rig) stopWithRows(p *process) {
+func (r *rig) stopWithRows(p *relayProcess) {
 	r.Helper()
 	bustest.Eventually(r, soon, func() bool {
-		if r.number("SELECT count(*) FROM outbox WHERE status = 'PROCESSING'") == 0 {
+		if r.count("outbox WHERE status = 'PROCESSING'") == 0 {
 			return false
 		}
 		p.signal(syscall.SIGSTOP)
-		if r.number("SELECT count(*) FROM outbox WHERE status = 'PROCESSING'") > 0 && r.writable() {
+		if r.count("outbox WHERE status = 'PROCESSING'") > 0 && r.writable() {
 			return true
 		}
 		p.signal(syscall.SIGCONT)

@@ -13,13 +13,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/outbox"
 )
 
 // exactData has a database keep what JSON types and texts refuse.
-func exactData(w *writer) {
+func exactData(r *rig) {
 	binary := make([]byte, 256)
 	for i := range binary {
 		binary[i] = byte(i)
@@ -39,78 +38,74 @@ func exactData(w *writer) {
 		if bytes.HasPrefix(data, []byte("{")) {
 			d.ContentType = event.ContentTypeJSON
 		}
-		e, err := w.outbox.Seal(d)
-		w.ok(err)
+		e, err := r.outbox.Seal(d)
+		r.ok(err)
 		e.SetExtension("note", "ä % \" € \U0001f600")
-		w.commit(func(tx *sql.Tx) {
-			w.exec(tx, "INSERT INTO business (id) VALUES ($1)", id)
-			w.ok(w.outbox.Add(w.Context(), tx, e))
+		r.commit(func(tx *sql.Tx) {
+			r.execIn(tx, "INSERT INTO business (id) VALUES ($1)", id)
+			r.ok(r.outbox.Add(r.Context(), tx, e))
 		})
 		events[id] = e
 	}
-	b := w.stream()
-	w.relay(w.outbox, b)
-	w.published(len(events))
-	w.want(map[string]int{"business": len(events)})
+	r.relay(outbox.RelayConfig{})
+	r.eventually(counts{outbox.Published: len(events)})
+	r.want(map[string]int{"business": len(events)})
 	for id, e := range events {
-		want, err := w.names.Message(e)
-		w.ok(err)
-		w.same(id, w.stored(b, want.Subject), want)
+		want, err := r.bus.Names().Message(e)
+		r.ok(err)
+		r.same(id, r.storedOn(want.Subject), want)
 	}
 }
 
-// stored is the one message on a subject.
-func (w *writer) stored(b *bus.Bus, subject string) *jetstream.RawStreamMsg {
-	w.Helper()
-	stream, err := b.JetStream().Stream(w.Context(), w.names.EventsStream())
-	w.ok(err)
-	m, err := stream.GetLastMsgForSubject(w.Context(), subject)
-	w.ok(err)
+// storedOn is the one message on a subject.
+func (r *rig) storedOn(subject string) *jetstream.RawStreamMsg {
+	r.Helper()
+	m, err := r.bus.Latest(r.Context(), r.bus.Names().EventsStream(), subject)
+	r.ok(err)
 	return m
 }
 
 // same compares a stored message with what publishing the event directly sends.
-func (w *writer) same(what string, got *jetstream.RawStreamMsg, want *nats.Msg) {
-	w.Helper()
+func (r *rig) same(what string, got *jetstream.RawStreamMsg, want *nats.Msg) {
+	r.Helper()
 	if !bytes.Equal(got.Data, want.Data) {
-		w.Errorf("%s: data %.200q, want %.200q", what, got.Data, want.Data)
+		r.Errorf("%s: data %.200q, want %.200q", what, got.Data, want.Data)
 	}
 	for _, name := range []string{"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp"} {
 		got.Header.Del(name) // of the answer, not of the message
 	}
 	if fmt.Sprint(got.Header) != fmt.Sprint(want.Header) {
-		w.Errorf("%s: headers\n%v, want\n%v", what, got.Header, want.Header)
+		r.Errorf("%s: headers\n%v, want\n%v", what, got.Header, want.Header)
 	}
 }
 
 // byHand runs what the documentation tells those who write in other languages.
-func byHand(w *writer) {
-	e, err := w.names.Seal(event.Draft{
+func byHand(r *rig) {
+	e, err := r.bus.Names().Seal(event.Draft{
 		Type: "order.placed.v1", Key: "ord-1", ID: "7d0c", ContentType: event.ContentTypeJSON, Data: []byte(`{"order_id":"ord-1"}`),
 	}, "/shop")
-	w.ok(err)
+	r.ok(err)
 	e.SetTime(time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
-	want, err := w.names.Message(e)
-	w.ok(err)
-	b := w.stream()
-	w.relay(w.outbox, b)
-	w.exec(w.db, w.documented())
-	w.published(1)
-	w.same("by hand", w.stored(b, want.Subject), want)
+	want, err := r.bus.Names().Message(e)
+	r.ok(err)
+	r.relay(outbox.RelayConfig{})
+	r.exec(r.documented())
+	r.eventually(counts{outbox.Published: 1})
+	r.same("by hand", r.storedOn(want.Subject), want)
 }
 
 // documented is the INSERT that docs/outbox.md shows for this database, but for
 // the prefix of the test's names.
-func (w *writer) documented() string {
-	w.Helper()
+func (r *rig) documented() string {
+	r.Helper()
 	_, file, _, _ := runtime.Caller(0)
 	doc, err := os.ReadFile(filepath.Join(filepath.Dir(file), "..", "..", "..", "docs", "outbox.md"))
-	w.ok(err)
-	marker := map[outbox.Dialect]string{outbox.SQLite: "SQLite", outbox.Postgres: "Postgres"}[w.Dialect]
+	r.ok(err)
+	marker := map[outbox.Dialect]string{outbox.SQLite: "SQLite", outbox.Postgres: "Postgres"}[r.Dialect]
 	_, text, found := strings.Cut(string(doc), "<!-- insert: "+marker+" -->\n```sql\n")
 	statement, _, ended := strings.Cut(text, "```")
 	if !found || !ended {
-		w.Fatalf("docs/outbox.md shows no INSERT for %s", marker)
+		r.Fatalf("docs/outbox.md shows no INSERT for %s", marker)
 	}
-	return strings.ReplaceAll(statement, "'events.", "'"+w.names.Root("events."))
+	return strings.ReplaceAll(statement, "'events.", "'"+r.bus.Names().Root("events."))
 }

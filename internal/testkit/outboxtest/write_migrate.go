@@ -9,15 +9,15 @@ import (
 
 // migratedAtOnce migrates an empty database by 8 processes and 8 goroutines with
 // pools of their own, twice.
-func migratedAtOnce(w *writer) {
-	w.target = w.Create(w.T)
+func migratedAtOnce(r *rig) {
+	r.target = r.Create(r.T)
 	for range 2 {
 		var all sync.WaitGroup
 		for range 8 {
-			o := w.outboxOf(w.open(), "")
+			_, o := r.open()
 			all.Go(func() {
-				if err := o.Migrate(w.Context()); err != nil {
-					w.Error(err)
+				if err := o.Migrate(r.Context()); err != nil {
+					r.Error(err)
 				}
 			})
 		}
@@ -25,26 +25,25 @@ func migratedAtOnce(w *writer) {
 		for i := range works {
 			works[i].Migrate = true
 		}
-		w.processes(works...)
+		r.processes(works...)
 		all.Wait()
 	}
-	w.db = w.open()
-	w.outbox = w.outboxOf(w.db, "")
-	w.add(w.seal("ord-1", "", nil))
-	w.want(map[string]int{"outbox": 1, "inbox": 0})
+	r.db, r.outbox = r.open()
+	r.add(r.seal("ord-1", "", nil))
+	r.want(map[string]int{"outbox": 1, "inbox": 0})
 }
 
-func newerTables(w *writer) {
-	w.exec(w.db, "INSERT INTO outbox_version (version_id, is_applied) VALUES (99999, $1)", true)
-	if err := w.outbox.Migrate(w.Context()); !errors.Is(err, outbox.ErrSchema) {
-		w.Errorf("error %v, want ErrSchema", err)
+func newerTables(r *rig) {
+	r.exec("INSERT INTO outbox_version (version_id, is_applied) VALUES (99999, $1)", true)
+	if err := r.outbox.Migrate(r.Context()); !errors.Is(err, outbox.ErrSchema) {
+		r.Errorf("error %v, want ErrSchema", err)
 	}
 	// Tables that were never made are ErrSchema too, or else the database's word.
-	missing := w.outboxOf(w.db, "missing_")
-	tx, err := w.db.BeginTx(w.Context(), nil)
-	w.ok(err)
-	if err := missing.Add(w.Context(), tx, w.seal("ord-1", "", nil)); !errors.Is(err, outbox.ErrDatabase) {
-		w.Errorf("error %v, want ErrDatabase", err)
+	missing := r.outboxOf(r.db, "missing_")
+	tx, err := r.db.BeginTx(r.Context(), nil)
+	r.ok(err)
+	if err := missing.Add(r.Context(), tx, r.seal("ord-1", "", nil)); !errors.Is(err, outbox.ErrDatabase) {
+		r.Errorf("error %v, want ErrDatabase", err)
 	}
-	w.ok(tx.Rollback())
+	r.ok(tx.Rollback())
 }

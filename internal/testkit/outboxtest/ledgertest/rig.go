@@ -11,22 +11,14 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup/deduptest"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/testkit/outboxtest"
 	"github.com/farandole/farandole/internal/testkit/sqltap"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/topology"
 )
 
-// Factory makes databases. All fields are required.
-type Factory struct {
-	Dialect outbox.Dialect
-	// Create makes an empty database for the test and returns what Open takes.
-	Create func(t *testing.T) (target string)
-	// Open opens the database, as each process of a system would.
-	Open func(target string) (*sql.DB, error)
-}
-
 // Run runs all tests on the databases that f makes, as subtests of t, in parallel.
-func Run(t *testing.T, f Factory) {
+func Run(t *testing.T, f outboxtest.Factory) {
 	t.Helper()
 	server := bustest.StartServer(t, bustest.ServerConfig{})
 	for name, claims := range map[string]bool{"with claims": true, "without": false} {
@@ -67,7 +59,7 @@ func Run(t *testing.T, f Factory) {
 }
 
 // ledgers gives tests whose marks do not end the same database.
-func ledgers(t *testing.T, f Factory, server *bustest.TestServer, claims bool) deduptest.Factory {
+func ledgers(t *testing.T, f outboxtest.Factory, server *bustest.TestServer, claims bool) deduptest.Factory {
 	t.Helper()
 	shared := newRig(t, f, server)
 	return func(t *testing.T, retention time.Duration) deduptest.Backend {
@@ -94,14 +86,14 @@ const connections = 8
 // rig is a database with a bus, for a test of ledgers.
 type rig struct {
 	*testing.T
-	Factory
+	outboxtest.Factory
 	target string
 	bus    *bus.Bus
 	*process
 }
 
 // newRig has empty tables, and a bus on the server.
-func newRig(t *testing.T, f Factory, server *bustest.TestServer) *rig {
+func newRig(t *testing.T, f outboxtest.Factory, server *bustest.TestServer) *rig {
 	t.Helper()
 	b := bustest.Connect(t, bus.Config{InProcess: server, Names: event.Names{Prefix: bustest.Prefix()}})
 	r := &rig{T: t, Factory: f, target: f.Create(t), bus: bustest.Provision(t, b, topology.Config{})}
