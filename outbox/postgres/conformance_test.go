@@ -15,7 +15,6 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/testkit/outboxtest"
-	"github.com/farandole/farandole/internal/testkit/outboxtest/ledgertest"
 	"github.com/farandole/farandole/internal/testkit/pg"
 	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/outbox"
@@ -38,7 +37,7 @@ func TestWrite(t *testing.T) { outboxtest.RunWrite(t, factory()) } //nolint:para
 
 func TestLedger(t *testing.T) {
 	t.Parallel()
-	ledgertest.Run(t, factory())
+	outboxtest.RunLedger(t, factory())
 }
 
 func BenchmarkDrain(b *testing.B) { outboxtest.Bench(b, factory(), pgtest.Database(b)) }

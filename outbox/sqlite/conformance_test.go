@@ -6,7 +6,6 @@ import (
 
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/internal/testkit/outboxtest"
-	"github.com/farandole/farandole/internal/testkit/outboxtest/ledgertest"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/sqlite"
 )
@@ -28,7 +27,7 @@ func TestWrite(t *testing.T) { outboxtest.RunWrite(t, factory()) } //nolint:para
 
 func TestLedger(t *testing.T) {
 	t.Parallel()
-	ledgertest.Run(t, factory())
+	outboxtest.RunLedger(t, factory())
 }
 
 func BenchmarkDrain(b *testing.B) {

@@ -124,10 +124,10 @@ func idleTransactions(r *rig) {
 	r.ok(err)
 	r.add(r.events(1, keys("before-", n)...)...)
 
-	defer r.idle(elsewhere, "INSERT INTO business (id) VALUES (1)")()
-	reading := r.idle(r.db, "SELECT count(*) FROM business")
+	defer r.holdOpen(elsewhere, "INSERT INTO business (id) VALUES (1)")()
+	reading := r.holdOpen(r.db, "SELECT count(*) FROM business")
 	defer reading()
-	writing := r.idle(r.db, "INSERT INTO business (id) VALUES (1)")
+	writing := r.holdOpen(r.db, "INSERT INTO business (id) VALUES (1)")
 	defer writing()
 	relay := r.relay(outbox.RelayConfig{})
 	if r.Dialect == outbox.SQLite {
@@ -143,8 +143,8 @@ func idleTransactions(r *rig) {
 	bustest.Eventually(r, soon, relay.Health)
 }
 
-// idle leaves a transaction open in which a statement was run, until end.
-func (r *rig) idle(db *sql.DB, statement string) (end func()) {
+// holdOpen leaves a transaction open in which a statement was run, until end.
+func (r *rig) holdOpen(db *sql.DB, statement string) (end func()) {
 	r.Helper()
 	tx, err := db.BeginTx(r.Context(), &sql.TxOptions{ReadOnly: statement[:6] == "SELECT"})
 	r.ok(err)

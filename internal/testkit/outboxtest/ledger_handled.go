@@ -1,4 +1,4 @@
-package ledgertest
+package outboxtest
 
 import (
 	"context"
@@ -14,25 +14,22 @@ import (
 	"github.com/farandole/farandole/outbox"
 )
 
-const (
-	consumer = event.Consumer("payment")
-	// soon is a generous bound for what must happen.
-	soon = 60 * time.Second
-)
+// payment is the consumer whose events are handled.
+const payment = event.Consumer("payment")
 
 // begun is an event that is being handled.
 type begun struct {
-	*process
+	*worker
 	event event.Event
 	claim *dedup.Claim
 }
 
 // handed is a first delivery of an event.
-func (r *rig) handed(p *process, id string) begun {
+func (r *ledgerRig) handed(p *worker, id string) begun {
 	r.Helper()
-	e, err := r.outbox.Seal(event.Draft{Type: "order.placed.v1", Key: "k", ID: id, ContentType: event.ContentTypeJSON, Data: []byte("{}")})
+	e, err := r.outbox.Seal(event.Draft{Type: placed, Key: "k", ID: id, ContentType: event.ContentTypeJSON, Data: []byte("{}")})
 	r.ok(err)
-	c, err := p.ledger.Claim(r.Context(), dedup.Request{Consumer: consumer, Key: event.EventKeyOf(e), Lease: time.Minute})
+	c, err := p.ledger.Claim(r.Context(), dedup.Request{Consumer: payment, Key: event.EventKeyOf(e), Lease: time.Minute})
 	r.ok(err)
 	if c.Status != dedup.Claimed {
 		r.Fatalf("claim of %s is %v", id, c.Status)
@@ -44,11 +41,11 @@ func (r *rig) handed(p *process, id string) begun {
 func (b begun) handler(ctx context.Context) context.Context { return b.claim.Transaction.Context(ctx) }
 
 // handle is what a handler does: it begins its transaction and changes something.
-func (r *rig) handle(b begun) *sql.Tx {
+func (r *ledgerRig) handle(b begun) *sql.Tx {
 	r.Helper()
 	tx, err := outbox.Tx(b.handler(r.Context()))
 	r.ok(err)
-	r.exec(tx, "INSERT INTO effects (event) VALUES ($1)", b.event.ID())
+	r.execIn(tx, "INSERT INTO effects (event) VALUES ($1)", b.event.ID())
 	return tx
 }
 
@@ -56,47 +53,38 @@ func (b begun) complete(ctx context.Context, out ...*nats.Msg) error {
 	return b.ledger.Complete(ctx, b.claim, out)
 }
 
-func (r *rig) exec(tx outbox.Execer, query string, args ...any) {
-	r.Helper()
-	_, err := tx.ExecContext(r.Context(), query, args...)
-	r.ok(err)
-}
-
 // out is an event that follows from another.
-func (r *rig) out(id string) *nats.Msg {
+func (r *ledgerRig) out(id string) *nats.Msg {
 	return &nats.Msg{
 		Subject: r.bus.Names().EventSubject("payment.captured.v1", "k"),
 		Header:  nats.Header{nats.MsgIdHdr: {id}}, Data: []byte(id),
 	}
 }
 
-// want checks how often the handlers' changes, the rows of the outbox and the
-// marks are there, and that nobody holds a connection.
-func (r *rig) want(what string, effects, rows, marks int) {
+// tables checks how many changes of handlers, rows of the outbox and marks there are.
+func (r *ledgerRig) tables(what string, effects, rows, marks int) {
 	r.Helper()
 	for table, want := range map[string]int{"effects": effects, "outbox": rows, "inbox": marks} {
-		var got int
-		r.ok(r.db.QueryRowContext(r.Context(), "SELECT count(*) FROM "+table).Scan(&got))
-		if got != want {
+		if got := r.count(table); got != want {
 			r.Errorf("%s: %d rows in %s, want %d", what, got, table, want)
 		}
 	}
 }
 
-// idle waits until the process holds no connection.
-func (r *rig) idle(p *process) {
+// unused waits until the process holds no connection.
+func (r *ledgerRig) unused(p *worker) {
 	r.Helper()
 	bustest.Eventually(r, soon, func() bool { return p.db.Stats().InUse == 0 })
 }
 
-func (r *rig) is(what string, err, want error) {
+func (r *ledgerRig) is(what string, err, want error) {
 	r.Helper()
 	if !errors.Is(err, want) {
 		r.Errorf("%s: got %v, want %v", what, err, want)
 	}
 }
 
-func (r *rig) letter(b begun) *nats.Msg {
+func (r *ledgerRig) letter(b begun) *nats.Msg {
 	k := event.EventKeyOf(b.event)
-	return &nats.Msg{Subject: r.bus.Names().DeadLetterSubject(consumer, event.ReasonPermanent, k), Header: nats.Header{nats.MsgIdHdr: {string(k)}}}
+	return &nats.Msg{Subject: r.bus.Names().DeadLetterSubject(payment, event.ReasonPermanent, k), Header: nats.Header{nats.MsgIdHdr: {string(k)}}}
 }

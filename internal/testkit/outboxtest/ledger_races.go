@@ -1,4 +1,4 @@
-package ledgertest
+package outboxtest
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 )
 
 // waiting has all connections taken, or, on SQLite, the one writer.
-func waiting(r *rig) {
+func waiting(r *ledgerRig) {
 	p := r.start(outbox.LedgerConfig{})
 	p.db.SetMaxOpenConns(1)
 	first, second := r.handed(p, "1"), r.handed(p, "2")
@@ -33,12 +33,12 @@ func waiting(r *rig) {
 	r.ok(first.complete(r.Context()))
 	r.handle(second)
 	r.ok(second.complete(r.Context()))
-	r.want("in the end", 2, 0, 2)
-	r.idle(p)
+	r.tables("in the end", 2, 0, 2)
+	r.unused(p)
 }
 
 // renewals come from the heartbeat while the handler is at work.
-func renewals(r *rig) {
+func renewals(r *ledgerRig) {
 	for _, claims := range []bool{true, false} {
 		p := r.start(outbox.LedgerConfig{Claims: claims})
 		b := r.handed(p, map[bool]string{true: "claimed", false: "not claimed"}[claims])
@@ -49,14 +49,14 @@ func renewals(r *rig) {
 		}
 		r.ok(b.complete(r.Context(), r.out(b.event.ID())))
 		r.ok(p.ledger.Extend(r.Context(), b.claim))
-		r.idle(p)
+		r.unused(p)
 	}
-	r.want("in the end", 2, 2, 2)
+	r.tables("in the end", 2, 2, 2)
 }
 
 // twoWorkers run one event at the same time. On SQLite the second waits for
 // the first before it begins; on Postgres both work, and one completes first.
-func twoWorkers(r *rig) {
+func twoWorkers(r *ledgerRig) {
 	one, two := r.start(outbox.LedgerConfig{}), r.start(outbox.LedgerConfig{})
 	first, second := r.handed(one, "1"), r.handed(two, "1")
 	r.handle(first)
@@ -83,25 +83,25 @@ func twoWorkers(r *rig) {
 	if err := <-settled; !errors.Is(err, dedup.ErrSettled) {
 		r.Errorf("the second worker: got %v, want ErrSettled", err)
 	}
-	r.want("in the end", 1, 1, 1)
-	r.idle(one)
-	r.idle(two)
+	r.tables("in the end", 1, 1, 1)
+	r.unused(one)
+	r.unused(two)
 }
 
 // overtaken is a worker whose lease has ended while its handler was at work.
 // On SQLite its transaction holds all others off, so that it is never too late.
-func overtaken(r *rig) {
+func overtaken(r *ledgerRig) {
 	stalled, taker := r.start(outbox.LedgerConfig{Claims: true}), r.start(outbox.LedgerConfig{Claims: true})
 	e, err := r.outbox.Seal(event.Draft{Type: "order.placed.v1", Key: "k", ID: "1", ContentType: event.ContentTypeJSON, Data: []byte("{}")})
 	r.ok(err)
-	request := dedup.Request{Consumer: consumer, Key: event.EventKeyOf(e), Lease: time.Second, Redelivered: true}
+	request := dedup.Request{Consumer: payment, Key: event.EventKeyOf(e), Lease: time.Second, Redelivered: true}
 	c, err := stalled.ledger.Claim(r.Context(), request)
 	r.ok(err)
 	stale := begun{stalled, e, c}
 	if r.Dialect == outbox.Postgres {
 		r.handle(stale)
 	}
-	fresh := begun{process: taker, event: e}
+	fresh := begun{worker: taker, event: e}
 	bustest.Eventually(r, soon, func() bool {
 		fresh.claim, err = taker.ledger.Claim(r.Context(), request)
 		r.ok(err)
@@ -111,20 +111,20 @@ func overtaken(r *rig) {
 		r.handle(stale)
 	}
 	r.is("complete", stale.complete(r.Context(), r.out("stale")), dedup.ErrLeaseLost)
-	r.idle(stalled)
-	r.want("after the stale one", 0, 0, 1)
+	r.unused(stalled)
+	r.tables("after the stale one", 0, 0, 1)
 	r.handle(fresh)
 	r.ok(fresh.complete(r.Context(), r.out("fresh")))
-	r.want("in the end", 1, 1, 1)
-	r.idle(taker)
+	r.tables("in the end", 1, 1, 1)
+	r.unused(taker)
 }
 
 // serialization has another transaction in the way of a step's: the handler is
 // to run again, which costs no attempt, and then all is well.
-func serialization(r *rig) {
+func serialization(r *ledgerRig) {
 	p := r.start(outbox.LedgerConfig{})
 	if r.Dialect == outbox.Postgres {
-		r.exec(r.db, "INSERT INTO effects (event) VALUES ('1')")
+		r.exec("INSERT INTO effects (event) VALUES ('1')")
 		r.repeatable(p)
 		return
 	}
@@ -133,10 +133,10 @@ func serialization(r *rig) {
 
 // repeatable has a transaction that reads what another one changes meanwhile,
 // at an isolation level at which that is an error of the commit.
-func (r *rig) repeatable(p *process) {
+func (r *ledgerRig) repeatable(p *worker) {
 	r.Helper()
 	p.db.SetMaxOpenConns(1) // so that the setting holds
-	r.exec(p.db, "SET default_transaction_isolation = 'serializable'")
+	r.execIn(p.db, "SET default_transaction_isolation = 'serializable'")
 	p.db.SetMaxOpenConns(connections)
 	b := r.handed(p, "1")
 	for _, again := range []bool{false, true} {
@@ -144,21 +144,21 @@ func (r *rig) repeatable(p *process) {
 		r.ok(err)
 		var n int
 		r.ok(tx.QueryRowContext(r.Context(), "SELECT count(*) FROM effects").Scan(&n))
-		r.exec(tx, "INSERT INTO effects (event) VALUES ('mine')")
+		r.execIn(tx, "INSERT INTO effects (event) VALUES ('mine')")
 		if !again {
 			r.skew(n)
 			r.is("complete", b.complete(r.Context(), r.out("1")), dedup.ErrStale)
-			r.idle(p)
+			r.unused(p)
 			continue
 		}
 		r.ok(b.complete(r.Context(), r.out("1")))
 	}
-	r.want("in the end", 3, 1, 1)
+	r.tables("in the end", 3, 1, 1)
 }
 
 // skew commits a transaction that cannot be serialized with one that has read
 // n effects and added one.
-func (r *rig) skew(n int) {
+func (r *ledgerRig) skew(n int) {
 	r.Helper()
 	tx, err := r.db.BeginTx(r.Context(), &sql.TxOptions{Isolation: sql.LevelSerializable})
 	r.ok(err)
@@ -167,12 +167,12 @@ func (r *rig) skew(n int) {
 	if seen != n {
 		r.Fatalf("%d effects, want %d", seen, n)
 	}
-	r.exec(tx, "INSERT INTO effects (event) VALUES ('theirs')")
+	r.execIn(tx, "INSERT INTO effects (event) VALUES ('theirs')")
 	r.ok(tx.Commit())
 }
 
 // locked has another process that writes for longer than this one is ready to wait.
-func (r *rig) locked(p *process) {
+func (r *ledgerRig) locked(p *worker) {
 	r.Helper()
 	b := r.handed(p, "1")
 	tx, err := r.db.BeginTx(r.Context(), nil) // another pool: another process
@@ -183,6 +183,6 @@ func (r *rig) locked(p *process) {
 	r.ok(tx.Rollback())
 	r.handle(b)
 	r.ok(b.complete(r.Context(), r.out("1")))
-	r.want("in the end", 1, 1, 1)
-	r.idle(p)
+	r.tables("in the end", 1, 1, 1)
+	r.unused(p)
 }

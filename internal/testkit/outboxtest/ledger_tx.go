@@ -1,4 +1,4 @@
-package ledgertest
+package outboxtest
 
 import (
 	"context"
@@ -13,32 +13,32 @@ import (
 	"github.com/farandole/farandole/outbox"
 )
 
-func oneTransaction(r *rig) {
-	b := r.handed(r.process, "1")
+func oneTransaction(r *ledgerRig) {
+	b := r.handed(r.first, "1")
 	tx := r.handle(b)
 	again, err := outbox.Tx(b.handler(r.Context()))
 	r.ok(err)
 	if again != tx {
 		r.Error("a second Tx of one run is another transaction")
 	}
-	r.exec(tx, "INSERT INTO effects (event) VALUES ('another')")
-	if n := r.db.Stats().InUse; n != 1 {
+	r.execIn(tx, "INSERT INTO effects (event) VALUES ('another')")
+	if n := r.first.db.Stats().InUse; n != 1 {
 		r.Errorf("%d connections in use by one handler", n)
 	}
-	r.want("before", 0, 0, 0)
+	r.tables("before", 0, 0, 0)
 	r.ok(b.complete(r.Context(), r.out("a"), r.out("b")))
-	r.want("after", 2, 2, 1)
+	r.tables("after", 2, 2, 1)
 	r.ok(b.complete(r.Context(), r.out("a"), r.out("b")))
-	r.want("again", 2, 2, 1)
+	r.tables("again", 2, 2, 1)
 
-	b = r.handed(r.process, "2") // asks for nothing
+	b = r.handed(r.first, "2") // asks for nothing
 	r.ok(b.complete(r.Context(), r.out("c")))
-	r.want("without a transaction", 2, 3, 2)
-	r.idle(r.process)
+	r.tables("without a transaction", 2, 3, 2)
+	r.unused(r.first)
 }
 
 // rolledBack ends claims in every other way than by Complete.
-func rolledBack(r *rig) {
+func rolledBack(r *ledgerRig) {
 	end := map[string]func(begun) error{
 		"release":        func(b begun) error { return b.ledger.Release(r.Context(), b.claim, &event.Attempt{Error: "x"}, nil) },
 		"unspent":        func(b begun) error { return b.ledger.Release(r.Context(), b.claim, nil, nil) },
@@ -65,40 +65,38 @@ func rolledBack(r *rig) {
 			b := r.handed(p, name+map[bool]string{true: ", claimed"}[claims])
 			r.handle(b)
 			r.ok(end(b))
-			r.idle(p)
+			r.unused(p)
 			_, err := outbox.Tx(b.handler(r.Context()))
 			r.is("begin after "+name, err, outbox.ErrNoHandler)
 		}
 	}
-	var effects int
-	r.ok(r.db.QueryRowContext(r.Context(), "SELECT count(*) FROM effects").Scan(&effects))
-	if effects != 0 {
-		r.Errorf("%d changes of handlers that failed", effects)
+	if n := r.count("effects"); n != 0 {
+		r.Errorf("%d changes of handlers that failed", n)
 	}
 }
 
 // endedByHandler shows what happens if a handler does what it must not.
-func endedByHandler(r *rig) {
+func endedByHandler(r *ledgerRig) {
 	for name, end := range map[string]func(*sql.Tx) error{"commit": (*sql.Tx).Commit, "rollback": (*sql.Tx).Rollback} {
-		b := r.handed(r.process, name)
+		b := r.handed(r.first, name)
 		r.ok(end(r.handle(b)))
 		for range 2 {
 			r.is("complete after "+name, b.complete(r.Context(), r.out(name)), outbox.ErrTransaction)
 		}
-		r.idle(r.process)
+		r.unused(r.first)
 		// The ledger may let the handler run again at once.
 		tx, err := outbox.Tx(b.handler(r.Context()))
 		r.ok(err)
-		r.exec(tx, "INSERT INTO effects (event) VALUES ($1)", name+" again")
+		r.execIn(tx, "INSERT INTO effects (event) VALUES ($1)", name+" again")
 		r.ok(b.complete(r.Context(), r.out(name)))
 	}
-	r.want("after", 3, 2, 2) // what was committed by hand was
-	r.idle(r.process)
+	r.tables("after", 3, 2, 2) // what was committed by hand was
+	r.unused(r.first)
 }
 
 // interrupted has a handler go on after a statement that takes the transaction along.
-func interrupted(r *rig) {
-	b := r.handed(r.process, "1")
+func interrupted(r *ledgerRig) {
+	b := r.handed(r.first, "1")
 	tx := r.handle(b)
 	short, cancel := context.WithTimeout(r.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -109,12 +107,12 @@ func interrupted(r *rig) {
 	if err := b.complete(r.Context(), r.out("a")); err == nil {
 		r.Error("it is completed without what was before")
 	}
-	r.want("after", 0, 0, 0)
-	r.idle(r.process)
+	r.tables("after", 0, 0, 0)
+	r.unused(r.first)
 }
 
 // endedByContext has handlers that do not return when they should.
-func endedByContext(r *rig) {
+func endedByContext(r *ledgerRig) {
 	timeout := errors.New("handler timeout")
 	for name, end := range map[string]func(context.Context) (context.Context, func()){
 		"cause": func(ctx context.Context) (context.Context, func()) {
@@ -128,36 +126,36 @@ func endedByContext(r *rig) {
 		},
 	} {
 		ctx, end := end(r.Context())
-		b := r.handed(r.process, name)
+		b := r.handed(r.first, name)
 		tx, err := outbox.Tx(b.handler(ctx))
 		r.ok(err)
-		r.exec(tx, "INSERT INTO effects (event) VALUES ('x')")
+		r.execIn(tx, "INSERT INTO effects (event) VALUES ('x')")
 		end()
-		r.idle(r.process) // though the handler has not returned
+		r.unused(r.first) // though the handler has not returned
 		if err := b.complete(r.Context(), r.out("x")); !errors.Is(err, outbox.ErrTransaction) {
 			r.Errorf("%s: complete: got %v, want ErrTransaction", name, err)
 		}
 		r.ok(b.ledger.Release(r.Context(), b.claim, nil, nil))
 	}
-	r.want("rolled back", 0, 0, 0)
+	r.tables("rolled back", 0, 0, 0)
 
 	ctx, cancel := context.WithCancel(r.Context())
-	b := r.handed(r.process, "returned")
+	b := r.handed(r.first, "returned")
 	tx, err := outbox.Tx(b.handler(ctx))
 	r.ok(err)
-	r.exec(tx, "INSERT INTO effects (event) VALUES ('y')")
+	r.execIn(tx, "INSERT INTO effects (event) VALUES ('y')")
 	cancel() // what every handler's context meets when it has returned
 	r.ok(b.complete(r.Context(), r.out("y")))
-	r.want("committed", 1, 1, 1)
-	r.idle(r.process)
+	r.tables("committed", 1, 1, 1)
+	r.unused(r.first)
 }
 
-func unclaimed(r *rig) {
-	b := r.handed(r.process, "1")
+func unclaimed(r *ledgerRig) {
+	b := r.handed(r.first, "1")
 	_, err := outbox.Tx(r.Context())
 	r.is("outside of a handler", err, outbox.ErrNoHandler)
 	r.ok(b.complete(r.Context()))
 	_, err = outbox.Tx(b.handler(r.Context()))
 	r.is("after the event", err, outbox.ErrNoHandler)
-	r.idle(r.process)
+	r.unused(r.first)
 }
