@@ -156,22 +156,6 @@ func TestInheritedAttributeThatDoesNotFit(t *testing.T) {
 	})
 }
 
-// eachKind runs a test with one ledger of each kind.
-func eachKind(t *testing.T, test func(t *testing.T, s *system)) {
-	t.Helper()
-	for name, kind := range map[string]kind{
-		"KV": kvKind, "stream with claims": claimingKind, "stream without them": claimlessKind,
-		"SQLite": sqlKind(t, engines["SQLite"], false), "Postgres": sqlKind(t, engines["Postgres"], true),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t)
-			s.kind = kind
-			test(t, s)
-		})
-	}
-}
-
 // A stream can take less than its server does.
 func TestStepThatTheStreamRefuses(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
@@ -35,38 +34,57 @@ func TestCopies_beyond_the_duplicate_window_take_effect_once(t *testing.T) {
 	}
 }
 
-func TestDoubled_events_on_two_processes_take_effect_once(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	var effects tally
-	slow := handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
-		effects.add(e.ID())
-		select {
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
-		}
-		return consumer.Step{}, ctx.Err()
-	})
-	cfg := config()
-	cfg.InFlight = cfg.Concurrency // so that both get some
-	s.start(cfg, slow, nil)
-	s.start(cfg, slow, nil)
-	var events []event.Event
-	for i := range 50 {
-		e, err := s.bus.Seal(draft(fmt.Sprint("o-", i)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.again(e)
-		s.again(e)
-		events = append(events, e)
+// wantEffects checks that each event has had its effect once: what its step emits.
+func (s *system) wantEffects(events []event.Event) {
+	s.tb.Helper()
+	caused := map[string]int{}
+	for _, e := range s.stored(paid.Type()) {
+		caused[event.Extension(e, event.ExtCausation)]++
 	}
-	s.settled("payment")
-	effects.wantOnce(t, events)
+	for _, e := range events {
+		if caused[e.ID()] != 1 {
+			s.tb.Errorf("%s has %d effects, want one", e.ID(), caused[e.ID()])
+		}
+	}
 }
 
-// TestLosing_copy_is_the_retry_of_a_failed_winner keeps two copies of one
-// event in two processes at once, and lets the winner fail for good.
+func TestDoubled_events_on_two_processes_take_effect_once(t *testing.T) {
+	t.Parallel()
+	eachNATS(t, func(t *testing.T, kind kind, claims int) {
+		t.Helper()
+		s := newSystem(t)
+		s.kind = kind
+		var runs tally
+		slow := handling(func(ctx context.Context, e event.Event) (consumer.Step, error) {
+			runs.add(e.ID())
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+			return pay(e), ctx.Err()
+		})
+		cfg := config()
+		cfg.InFlight = cfg.Concurrency // so that both get some
+		s.start(cfg, slow, nil)
+		s.start(cfg, slow, nil)
+		var events []event.Event
+		for i := range 50 {
+			e, err := s.bus.Seal(draft(fmt.Sprint("o-", i)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.again(e)
+			s.again(e)
+			events = append(events, e)
+		}
+		s.settled("payment")
+		s.wantEffects(events)
+		if claims > 0 { // without them a copy may run the handler, and must not take effect
+			runs.wantOnce(t, events)
+		}
+	})
+}
+
 func TestLosing_copy_is_the_retry_of_a_failed_winner(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -152,80 +170,31 @@ func TestTwo_consumers_each_take_effect(t *testing.T) {
 
 func TestRecreated_durable_takes_no_effect_again(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t)
-	var effects tally
-	cfg := config()
-	cfg.Lease = time.Minute // nothing is delivered twice because the machine is slow
-	p := s.start(cfg, counting(&effects), nil)
-	events := s.publishN(500)
-	s.settled("payment")
-	if err := p.stop(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.bus.JetStream().DeleteConsumer(t.Context(), s.bus.Names().EventsStream(), "payment"); err != nil {
-		t.Fatal(err)
-	}
-	fresh := s.start(cfg, counting(&effects), nil)
-	s.settled("payment")
-	effects.wantOnce(t, events)
-	if st := fresh.Stats(); st.Duplicate != 500 || st.Handled != 0 {
-		t.Errorf("stats = %+v, want 500 duplicates", st)
-	}
-}
-
-func TestManyEventsOfManyKeysKeepTheirOrder(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	var failed tally
-	last := make(map[event.Key]int64)
-	lock := make(chan struct{}, 1)
-	r := consumer.NewRegistry()
-	consumer.Handle(r, placed, func(_ context.Context, e event.Event, o orderData) (consumer.Step, error) {
-		lock <- struct{}{}
-		defer func() { <-lock }()
-		key := event.PartitionKey(e)
-		if o.Amount < last[key] {
-			t.Errorf("%s: %d runs after %d", key, o.Amount, last[key])
-		}
-		last[key] = o.Amount
-		if o.Amount%7 == 0 && failed.add(e.ID()) == 1 {
-			return consumer.Step{}, errFlaky
-		}
-		return consumer.Step{}, nil
-	})
-	cfg := config()
-	cfg.InFlight = 256
-	p := s.start(cfg, r, nil)
-	const keys, each = 10, 30
-	var pending []*bus.Pending
-	for i := range each {
-		for k := range keys {
-			e, err := s.bus.Seal(placed.New(event.Key(fmt.Sprint("k-", k)), orderData{Amount: int64(i + 1)}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			sent, err := s.bus.PublishAsync(t.Context(), e)
-			if err != nil {
-				t.Fatal(err)
-			}
-			pending = append(pending, sent)
-		}
-	}
-	for _, sent := range pending {
-		if _, err := sent.Wait(t.Context()); err != nil {
+	eachNATS(t, func(t *testing.T, kind kind, _ int) {
+		t.Helper()
+		s := newSystem(t)
+		s.kind = kind
+		paying := handling(func(_ context.Context, e event.Event) (consumer.Step, error) { return pay(e), nil })
+		cfg := config()
+		cfg.Lease = time.Minute // nothing is delivered twice because the machine is slow
+		p := s.start(cfg, paying, nil)
+		events := s.publishN(500)
+		s.settled("payment")
+		if err := p.stop(); err != nil {
 			t.Fatal(err)
 		}
-	}
-	s.settled("payment")
-	if st := p.Stats(); st.Handled != keys*each || st.Retried != keys*(each/7) {
-		t.Errorf("stats = %+v, want %d handled and %d retried", st, keys*each, keys*(each/7))
-	}
-	// Nothing is kept of keys that rest.
-	bustest.Eventually(t, soon, func() bool { return consumer.Lanes(p.Consumer) == 0 })
+		if err := s.bus.JetStream().DeleteConsumer(t.Context(), s.bus.Names().EventsStream(), "payment"); err != nil {
+			t.Fatal(err)
+		}
+		fresh := s.start(cfg, paying, nil)
+		s.settled("payment")
+		s.wantEffects(events)
+		if st := fresh.Stats(); st.Duplicate != 500 || st.Handled != 0 {
+			t.Errorf("stats = %+v, want 500 duplicates", st)
+		}
+	})
 }
 
-// TestMessageIDOfAForeignProducerDoesNotMatter: what is deduplicated here is
-// the event, whatever id its message had.
 func TestMessageIDOfAForeignProducerDoesNotMatter(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

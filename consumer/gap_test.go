@@ -84,36 +84,6 @@ func newGap(t *testing.T, fails bool) *gap {
 	return newGapOf(t, kvKind, fails)
 }
 
-// eachLedger runs a test of a gap with every ledger. claims is how many crashes
-// are counted of a process that dies with an event delivered for the first time:
-// one, but none where no claim was written.
-func eachLedger(t *testing.T, fails bool, test func(t *testing.T, g *gap, claims int)) {
-	t.Helper()
-	eachStreamLedger(t, fails, test)
-	eachSQL(t, func(t *testing.T, kind kind, claims int) {
-		t.Helper()
-		test(t, newGapOf(t, kind, fails), claims)
-	})
-}
-
-// eachStreamLedger runs it with those ledgers whose marks are in streams.
-func eachStreamLedger(t *testing.T, fails bool, test func(t *testing.T, g *gap, claims int)) {
-	t.Helper()
-	for name, l := range map[string]struct {
-		kind   kind
-		claims int
-	}{
-		"KV":                  {kvKind, 1},
-		"stream with claims":  {claimingKind, 1},
-		"stream without them": {claimlessKind, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, newGapOf(t, l.kind, fails), l.claims)
-		})
-	}
-}
-
 func newGapOf(t *testing.T, kind kind, fails bool) *gap {
 	t.Helper()
 	g := &gap{system: newSystem(t), fails: fails, cfg: config(), dead: make(chan struct{})}

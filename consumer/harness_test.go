@@ -11,11 +11,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/topology"
 )
 
 // soon is how long a test waits for what has to happen, on a slow machine.
@@ -44,38 +47,6 @@ type system struct {
 	publishTimeout time.Duration
 	// kind is its consumers' ledger; nil is the KV ledger.
 	kind kind
-}
-
-// ledger is what both ledgers are: for consumers, and for people.
-type ledger interface {
-	dedup.Ledger
-	Mark(ctx context.Context, c event.Consumer, k event.EventKey) (dedup.Mark, bool, error)
-	Discard(ctx context.Context, c event.Consumer, k event.EventKey) error
-}
-
-// kind opens a ledger.
-type kind func(b *bus.Bus) (ledger, error)
-
-func kvKind(b *bus.Bus) (ledger, error) { return dedup.NewKV(b, dedup.Config{}) }
-
-func claimingKind(b *bus.Bus) (ledger, error) {
-	return dedup.NewStream(b, dedup.StreamConfig{Claims: true})
-}
-
-func claimlessKind(b *bus.Bus) (ledger, error) { return dedup.NewStream(b, dedup.StreamConfig{}) }
-
-// open opens the system's ledger on a connection.
-func (s *system) open(b *bus.Bus) ledger {
-	s.tb.Helper()
-	kind := s.kind
-	if kind == nil {
-		kind = kvKind
-	}
-	l, err := kind(b)
-	if err != nil {
-		s.tb.Fatal(err)
-	}
-	return l
 }
 
 func newSystem(tb testing.TB) *system {
@@ -350,4 +321,27 @@ func handling(h func(context.Context, event.Event) (consumer.Step, error)) *cons
 // pay is the step that follows from an order.
 func pay(e event.Event) consumer.Step {
 	return consumer.Emit(paid.New(event.PartitionKey(e), orderData{Amount: 2500}))
+}
+
+func unhealthy(tb testing.TB, p *process) {
+	tb.Helper()
+	bustest.Eventually(tb, soon, func() bool { return errors.Is(p.Health(), consumer.ErrUnhealthy) })
+}
+
+// privateSystem is a system on a server of its own, which the test may stop.
+func privateSystem(t *testing.T, tune func(*server.Options), cfg bus.Config) (*system, *bustest.TestServer) {
+	t.Helper()
+	srv := bustest.StartServer(t, bustest.ServerConfig{Tune: tune})
+	cfg.URL, cfg.Names = srv.URL(), event.Names{Prefix: bustest.Prefix()}
+	s := &system{tb: t, bus: bustest.Connect(t, cfg), url: srv.URL()}
+	bustest.Provision(t, s.bus, topology.Config{})
+	return s, srv
+}
+
+// bareSystem has no streams yet.
+func bareSystem(t *testing.T) *system {
+	t.Helper()
+	s := &system{tb: t, server: bustest.Server(t)}
+	s.bus = bustest.Connect(t, bus.Config{InProcess: s.server, Names: event.Names{Prefix: bustest.Prefix()}})
+	return s
 }

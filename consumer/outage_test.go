@@ -175,21 +175,6 @@ func TestDeleted_durable_and_stream_come_back(t *testing.T) {
 	runs.wantOnce(t, before)
 }
 
-func unhealthy(tb testing.TB, p *process) {
-	tb.Helper()
-	bustest.Eventually(tb, soon, func() bool { return errors.Is(p.Health(), consumer.ErrUnhealthy) })
-}
-
-// privateSystem is a system on a server of its own, which the test may stop.
-func privateSystem(t *testing.T, tune func(*server.Options), cfg bus.Config) (*system, *bustest.TestServer) {
-	t.Helper()
-	srv := bustest.StartServer(t, bustest.ServerConfig{Tune: tune})
-	cfg.URL, cfg.Names = srv.URL(), event.Names{Prefix: bustest.Prefix()}
-	s := &system{tb: t, bus: bustest.Connect(t, cfg), url: srv.URL()}
-	bustest.Provision(t, s.bus, topology.Config{})
-	return s, srv
-}
-
 func TestServer_restarts_three_times(t *testing.T) {
 	t.Parallel()
 	s, srv := privateSystem(t, nil, bus.Config{})

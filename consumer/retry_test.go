@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
@@ -157,84 +154,6 @@ func TestStream_that_forgets_before_the_last_retry_is_refused(t *testing.T) {
 	}
 }
 
-func TestRetry_holds_its_key(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	var runs tally
-	var mu sync.Mutex
-	var order []string
-	r := handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		order = append(order, e.ID())
-		if e.ID() == "created" && runs.add(e.ID()) < 3 {
-			return consumer.Step{}, consumer.RetryAfter(errFlaky, 300*time.Millisecond)
-		}
-		return consumer.Step{}, nil
-	})
-	s.start(config(), r, nil)
-	for _, id := range []string{"created", "changed", "cancelled"} {
-		d := draft(id)
-		d.Key = "o-1"
-		s.publish(d)
-	}
-	s.publish(draft("other"))
-	s.settled("payment")
-	mu.Lock()
-	defer mu.Unlock()
-	if i := slices.Index(order, "other"); i < 0 || i > 2 {
-		t.Errorf("order is %v: another key waited for the retry", order)
-	}
-	order = slices.DeleteFunc(order, func(id string) bool { return id == "other" })
-	if want := []string{"created", "created", "created", "changed", "cancelled"}; !slices.Equal(order, want) {
-		t.Errorf("order is %v, want %v", order, want)
-	}
-}
-
-// TestReplayed_older_event_is_closed_by_its_version: order is not kept
-// across a replay, so a handler that depends on it looks at versions.
-func TestReplayed_older_event_is_closed_by_its_version(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	var mu sync.Mutex
-	version, mended := int64(0), false
-	r := consumer.NewRegistry()
-	consumer.Handle(r, placed, func(_ context.Context, e event.Event, o orderData) (consumer.Step, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case e.ID() == "v1" && !mended:
-			return consumer.Step{}, consumer.Permanent(errFlaky)
-		case o.Amount <= version:
-			return consumer.Step{}, consumer.Skip
-		}
-		version = o.Amount
-		return consumer.Step{}, nil
-	})
-	p := s.start(config(), r, nil)
-	for i, id := range []string{"v1", "v2"} {
-		d := placed.New("o-1", orderData{Amount: int64(i + 1)})
-		d.ID = id
-		s.publish(d)
-	}
-	s.settled("payment")
-	s.letter()
-	mu.Lock()
-	mended = true
-	mu.Unlock()
-	s.replayAll()
-	bustest.Eventually(t, soon, func() bool { return p.Stats().Skipped == 1 })
-	s.settled("payment")
-	mu.Lock()
-	defer mu.Unlock()
-	if version != 2 {
-		t.Errorf("version is %d after the replay, want 2", version)
-	}
-	if n := len(s.letters()); n != 0 {
-		t.Errorf("%d dead letters left, want none", n)
-	}
-}
-
 func TestAttempts_are_as_many_as_configured(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -289,12 +208,4 @@ func TestRunWithoutStreamsSaysWhatIsMissing(t *testing.T) {
 			t.Errorf("Run = %v, want it to name %s", err, want)
 		}
 	}
-}
-
-// bareSystem has no streams yet.
-func bareSystem(t *testing.T) *system {
-	t.Helper()
-	s := &system{tb: t, server: bustest.Server(t)}
-	s.bus = bustest.Connect(t, bus.Config{InProcess: s.server, Names: event.Names{Prefix: bustest.Prefix()}})
-	return s
 }

@@ -19,19 +19,6 @@ import (
 	"github.com/farandole/farandole/topology"
 )
 
-// eachEngine runs a test with each database and a ledger without claims, the default.
-func eachEngine(t *testing.T, test func(t *testing.T, s *system)) {
-	t.Helper()
-	for name, e := range engines {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t)
-			s.kind = sqlKind(t, e, false)
-			test(t, s)
-		})
-	}
-}
-
 // startWorking runs a process whose handler works in its transaction: it has
 // counted its event there before work goes on.
 func (s *system) startWorking(cfg consumer.Config, work func(ctx context.Context, tx *sql.Tx, e event.Event) (consumer.Step, error)) *process {

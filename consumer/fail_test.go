@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"context"
+	"io"
+
 	"github.com/farandole/farandole/event"
 )
 
@@ -138,3 +141,48 @@ func TestDrawsLastLongEnough(t *testing.T) {
 		t.Error("a replay draws the same delays again")
 	}
 }
+
+type declined struct{ code int }
+
+func (d *declined) Error() string { return fmt.Sprint("declined: ", d.code) }
+
+func TestClassOf(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		err  error
+		want string
+	}{
+		"plain":            {errors.New("x"), "error"},
+		"formatted":        {fmt.Errorf("x %d", 1), "error"},
+		"type":             {&declined{1}, "consumer.declined"},
+		"wrapped type":     {fmt.Errorf("charge: %w", &declined{1}), "consumer.declined"},
+		"permanent type":   {Permanent(&declined{1}), "consumer.declined"},
+		"innermost of two": {fmt.Errorf("%w: %w", io.EOF, &declined{1}), "consumer.declined"},
+		"joined":           {errors.Join(io.EOF, &declined{1}), "consumer.declined"},
+		"panic":            {&panicError{value: &declined{1}}, "panic"},
+		"timeout":          {fmt.Errorf("%w: %w", ErrTimeout, &declined{1}), "timeout"},
+		"decode":           {withWish(undecodable, fmt.Errorf("%w: x", event.ErrDecode), 0), "decode"},
+		"deadline":         {context.DeadlineExceeded, "context.deadlineExceededError"},
+		"wraps nothing":    {&wrapsNothing{}, "consumer.wrapsNothing"},
+		"wraps no one":     {&wrapsNoOne{}, "consumer.wrapsNoOne"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := classOf(tt.err); got != tt.want {
+				t.Errorf("classOf = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+type wrapsNothing struct{}
+
+func (*wrapsNothing) Error() string { return "nothing" }
+
+func (*wrapsNothing) Unwrap() error { return nil }
+
+type wrapsNoOne struct{}
+
+func (*wrapsNoOne) Error() string { return "no one" }
+
+func (*wrapsNoOne) Unwrap() []error { return nil }

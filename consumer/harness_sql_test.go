@@ -41,19 +41,6 @@ type engine struct {
 	greeting string
 }
 
-// eachSQL runs a test with each database, with claims and without.
-func eachSQL(t *testing.T, test func(t *testing.T, kind kind, claims int)) {
-	t.Helper()
-	for name, e := range engines {
-		for claims, how := range []string{"without claims", "with claims"} {
-			t.Run(name+" "+how, func(t *testing.T) {
-				t.Parallel()
-				test(t, sqlKind(t, e, claims == 1), claims)
-			})
-		}
-	}
-}
-
 // sqlKind opens ledgers in databases: one for each system that asks, with a
 // relay that outlives the system's processes.
 func sqlKind(t *testing.T, e engine, claims bool) kind {
