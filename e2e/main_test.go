@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,7 +18,14 @@ import (
 // binary is the program under test.
 var binary string
 
-func TestMain(m *testing.M) { bustest.Main(built{m}) }
+// TestMain runs four tests at once, for each is many processes, unless -parallel,
+// which is parsed after this, says otherwise.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	bustest.Main(built{m})
+}
 
 // built runs tests after the program is built.
 type built struct{ tests *testing.M }
