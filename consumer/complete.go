@@ -24,7 +24,7 @@ import (
 // That error matches [dedup.ErrStale], and the handler has to run again.
 func (c *Consumer) confirm(ctx context.Context, r run, err error) error {
 	if context.Cause(ctx) != nil || isOutage(err) {
-		return nil // it is not the event's fault in any case
+		return nil //nolint:nilerr // it stands: it is not the event's fault in any case
 	}
 	return r.reads.Confirm(context.WithoutCancel(ctx), c.ledger)
 }

@@ -1,16 +1,15 @@
 package consumer
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
-
-	"context"
-	"io"
 
 	"github.com/farandole/farandole/event"
 )

@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"

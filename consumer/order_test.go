@@ -3,11 +3,10 @@ package consumer_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
-
-	"slices"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"

@@ -40,7 +40,7 @@ func TestReadmeCommandsReachTheFirstService(t *testing.T) {
 	coupons := exec.CommandContext(ctx, service)
 	commands := exec.CommandContext(ctx, "bash", "-ec", string(shown[1]))
 	coupons.Env = append(environment(), "NATS_URL="+server.URL())
-	commands.Env = append(coupons.Env, "PATH="+dir+":"+os.Getenv("PATH"))
+	commands.Env = append(environment(), "NATS_URL="+server.URL(), "PATH="+dir+":"+os.Getenv("PATH"))
 	if err := coupons.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func runOf(c *dedup.Claim) *handlerRun {
 	if c == nil || c.Transaction == nil {
 		return nil
 	}
-	return c.Transaction.(*handlerRun) //nolint:errcheck // the ledger has set it
+	return c.Transaction.(*handlerRun)
 }
 
 // Context returns the context for the handler, in which Tx finds the run.
