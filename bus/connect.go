@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -15,11 +14,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/backoff"
 )
 
 const (
 	dialTimeout     = 2 * time.Second
-	dialPause       = 100 * time.Millisecond // between two dials, and as much jitter
+	dialPause       = 150 * time.Millisecond // between two dials, about
 	reconnectWait   = 250 * time.Millisecond
 	reconnectJitter = 500 * time.Millisecond
 	closeGrace      = time.Second // no more: a denied publish is never acknowledged
@@ -261,10 +261,8 @@ func retry(ctx context.Context, within time.Duration, fn func(context.Context) e
 		if err == nil || errors.As(err, new(final)) {
 			return err
 		}
-		select {
-		case <-time.After(dialPause + rand.N(dialPause)): //nolint:gosec // jitter
+		if backoff.Wait(bounded, backoff.Around(dialPause)) {
 			continue
-		case <-bounded.Done():
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w: %w", err, context.Cause(ctx))

@@ -22,7 +22,7 @@ func (c *Consumer) claim(ctx context.Context, d *delivery) (claim *dedup.Claim, 
 	if err != nil {
 		return nil, c.failClosed(ctx, d, nil, partLedger, nil, err), true
 	}
-	c.health.clear(partLedger)
+	c.health.Clear(partLedger)
 	if end, over = c.turnAway(ctx, d, claim); over {
 		return nil, end, true
 	}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,6 +14,7 @@ import (
 	"github.com/farandole/farandole/consumer/internal/durable"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/backoff"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -76,13 +75,13 @@ func (c *Consumer) contend(ctx context.Context, d *delivery, claim *dedup.Claim,
 	n := c.contention.add(d.key)
 	err = fmt.Errorf("%d rounds of %d runs: %w", n, maxRuns, err)
 	if n >= shownRounds {
-		c.health.set(partState, err)
+		c.health.Set(partState, err)
 		c.eventLog(d, c.log.Warn()).Err(err).Msg("state keeps changing, will run again")
 	}
 	if n > freeRounds {
 		return c.fail(ctx, d, claim, err)
 	}
-	delay := time.Duration((0.5 + rand.Float64()) * float64(staleRetry<<n)) //nolint:gosec // jitter
+	delay := backoff.Around(staleRetry << n)
 	return c.release(ctx, d, claim, nil, released, delay)
 }
 
@@ -139,7 +138,7 @@ func (c *Consumer) calm(d *delivery, r result) {
 	switch r.outcome {
 	case handled, skipped, duplicate, parked:
 		if c.contention.forget(d.key) {
-			c.health.clear(partState)
+			c.health.Clear(partState)
 		}
 	case busy, retried, released, lost, dropped, outcomes: // it comes again, or ends elsewhere
 	}

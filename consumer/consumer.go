@@ -13,6 +13,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/internal/health"
 )
 
 // Consumer runs a registry's handlers on the events of a stream.
@@ -30,7 +31,7 @@ type Consumer struct {
 	slots      *slots
 	suspects   *suspects
 	contention contention
-	health     *health
+	health     *health.Troubles
 	doubts     *doubts
 	metrics    *metrics
 	unhandled  *unhandled
@@ -70,7 +71,7 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 		host:  hostname(),
 		lanes: newLanes(max(1, cfg.InFlight/cfg.Concurrency)), inFlight: newInFlight(), slots: newSlots(cfg.Concurrency, stopped),
 		suspects: newSuspects(), stopped: stopped, idle: make(chan *delivery),
-		health:    &health{fade: max(2*cfg.Lease, minFade)},
+		health:    health.New(max(2*cfg.Lease, minFade)),
 		doubts:    &doubts{fade: max(2*cfg.Lease, minFade) + cfg.Retry.MaxDelay},
 		schedules: &schedules{bus: b, timers: b.Names().TimersStream(), events: b.Names().EventsStream()},
 		now:       b.Clock(b.Names().EventsStream()).Now,

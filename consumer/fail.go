@@ -12,6 +12,7 @@ import (
 
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/backoff"
 	"github.com/farandole/farandole/internal/text"
 )
 
@@ -83,18 +84,7 @@ func decide(err error, failures int, p RetryPolicy, random float64) verdict {
 	if failures >= p.MaxAttempts {
 		return verdict{action: park, reason: event.ReasonExhausted}
 	}
-	return verdict{action: retry, delay: max(atLeast, backoff(p, failures-1, random))}
-}
-
-// backoff is full jitter: uniform in [0, min(MaxDelay, BaseDelay * 2^n)], so
-// that events which failed together do not come back together.
-func backoff(p RetryPolicy, n int, random float64) time.Duration {
-	ceiling := p.MaxDelay
-	// Compared before shifting: BaseDelay << n alone overflows from n = 63 on at the latest.
-	if p.BaseDelay <= p.MaxDelay>>n {
-		ceiling = p.BaseDelay << n
-	}
-	return time.Duration(random * float64(ceiling))
+	return verdict{action: retry, delay: max(atLeast, backoff.FullJitter(p.BaseDelay, p.MaxDelay, failures-1, random))}
 }
 
 // draw is an event's place in its jitter intervals, uniform over events and the

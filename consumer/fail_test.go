@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
@@ -59,55 +57,6 @@ func TestWishesOfNilAreNil(t *testing.T) {
 	}
 	if err := RetryAfter(nil, time.Second); err != nil {
 		t.Errorf("RetryAfter(nil) = %v", err)
-	}
-}
-
-func TestDelay_stays_within_its_bounds_at_any_attempt(t *testing.T) {
-	t.Parallel()
-	attempts := []int{1 << 31, math.MaxInt}
-	for n := range 201 {
-		attempts = append(attempts, n)
-	}
-	for _, p := range []RetryPolicy{
-		{BaseDelay: 200 * time.Millisecond, MaxDelay: 30 * time.Second},
-		{BaseDelay: 1, MaxDelay: math.MaxInt64},
-		{BaseDelay: time.Second, MaxDelay: time.Second},
-		{BaseDelay: 3, MaxDelay: 4},
-		// Refused by validate; the function must survive them all the same.
-		{BaseDelay: 0, MaxDelay: time.Second},
-		{BaseDelay: time.Minute, MaxDelay: time.Second},
-	} {
-		ceiling := func(n int) float64 {
-			return min(float64(p.MaxDelay), float64(p.BaseDelay)*math.Pow(2, float64(n)))
-		}
-		for _, n := range attempts {
-			if got := backoff(p, n, 0); got != 0 {
-				t.Errorf("%+v attempt %d: lowest delay is %v, want 0", p, n, got)
-			}
-			top := backoff(p, n, math.Nextafter(1, 0))
-			if top < 0 || top > p.MaxDelay || float64(top) > ceiling(n)+1 {
-				t.Errorf("%+v attempt %d: highest delay is %v, want within [0, %v]", p, n, top, time.Duration(ceiling(n)))
-			}
-			if p.BaseDelay > 0 && p.BaseDelay <= p.MaxDelay && float64(top) < 0.99*ceiling(n)-1 {
-				t.Errorf("%+v attempt %d: highest delay is %v, want about %v", p, n, top, time.Duration(ceiling(n)))
-			}
-		}
-	}
-}
-
-func TestDelays_spread_over_the_whole_interval_at_the_cap(t *testing.T) {
-	t.Parallel()
-	p := RetryPolicy{BaseDelay: 500 * time.Millisecond, MaxDelay: 5 * time.Second}
-	random := rand.New(rand.NewPCG(1, 2))
-	var tenths [10]int
-	for range 1000 {
-		d := backoff(p, 10, random.Float64())
-		tenths[int(10*d/(p.MaxDelay+1))]++
-	}
-	for i, n := range tenths {
-		if n < 50 {
-			t.Errorf("%d of 1,000 delays fall in tenth %d of the interval, want about 100", n, i)
-		}
 	}
 }
 

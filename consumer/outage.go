@@ -16,6 +16,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/backoff"
 	"github.com/farandole/farandole/state"
 )
 
@@ -55,7 +56,7 @@ func matches(err error, targets []error) bool {
 // alone in its trouble: nobody is unhealthy because of it, and after [maxAlone]
 // times it spends attempts.
 func (c *Consumer) failClosed(ctx context.Context, d *delivery, claim *dedup.Claim, part string, out []*nats.Msg, err error) result {
-	delay := time.Duration((0.5 + rand.Float64()) * float64(closedRetry)) //nolint:gosec // jitter
+	delay := backoff.Around(closedRetry)
 	alone, others := 0, false
 	if matches(err, amiss) {
 		part = partState
@@ -66,11 +67,11 @@ func (c *Consumer) failClosed(ctx context.Context, d *delivery, claim *dedup.Cla
 	}
 	switch {
 	case !others:
-		c.health.set(part, err)
+		c.health.Set(part, err)
 	case alone > maxAlone && claim != nil:
 		return c.spend(ctx, d, claim, fmt.Errorf("%w: %w", errAlone, err))
 	default:
-		delay = backoff(c.cfg.Retry, alone, rand.Float64()) //nolint:gosec // jitter
+		delay = backoff.FullJitter(c.cfg.Retry.BaseDelay, c.cfg.Retry.MaxDelay, alone, rand.Float64()) //nolint:gosec // jitter
 	}
 	c.eventLog(d, c.log.Error()).Err(err).Str("part", part).Int("alone", alone).Msg("event given back")
 	if claim == nil {
@@ -81,8 +82,8 @@ func (c *Consumer) failClosed(ctx context.Context, d *delivery, claim *dedup.Cla
 
 // passed notes that an event got through: nothing that it needed is missing.
 func (c *Consumer) passed(d *delivery, out []*nats.Msg) {
-	c.health.clear(partPublish)
-	c.health.clear(partHandler)
+	c.health.Clear(partPublish)
+	c.health.Clear(partHandler)
 	c.doubts.pass(d.key, func() []string { return needsOf(c.bus.Names(), d.eventType, out) })
 }
 

@@ -27,11 +27,11 @@ func (c *Consumer) park(ctx context.Context, d *delivery, claim *dedup.Claim, fi
 		return end
 	}
 	if err != nil {
-		c.health.set(partLetters, err)
+		c.health.Set(partLetters, err)
 		c.eventLog(d, c.log.Error()).Err(err).Str("reason", reason).Msg("cannot dead-letter, event stays pending")
 		return c.release(ctx, d, claim, final, retried, parkRetry)
 	}
-	c.health.clear(partLetters)
+	c.health.Clear(partLetters)
 	c.doubts.forget(d.key)
 	c.eventLog(d, c.log.Warn()).Str("reason", reason).Str("error_text", lastOf(story.Attempts).Error).Msg("dead-lettered")
 	return c.term(d, parked, "dead-lettered: "+reason)

@@ -77,10 +77,10 @@ func (c *Consumer) tend(ctx, work context.Context, f *feed) {
 	}
 	f.durable.Tend(ctx, pull, func(err error) {
 		if err != nil {
-			c.health.set(part, err)
+			c.health.Set(part, err)
 			return
 		}
-		c.health.clear(part)
+		c.health.Clear(part)
 	})
 }
 
@@ -99,7 +99,7 @@ func (c *Consumer) pull(ctx, work context.Context, f *feed) {
 			return // whoever tends the durable finds out what there is
 		}
 		for err != nil && ctx.Err() == nil { // the durable is gone, or its stream
-			c.health.set(part, err)
+			c.health.Set(part, err)
 			c.log.Error().Err(err).Str("stream", f.stream).Msg("not consuming, will bind again")
 			select {
 			case <-ctx.Done():
@@ -127,7 +127,7 @@ func (c *Consumer) pullBound(ctx, work context.Context, f *feed, part string, re
 			return
 		}
 		p.delivered(f.budget)
-		c.health.clear(part)
+		c.health.Clear(part)
 		c.dispatch(work, m, f)
 	})
 	if err != nil {
@@ -185,7 +185,7 @@ func (c *Consumer) pullBound(ctx, work context.Context, f *feed, part string, re
 			if err := p.status(m, f.budget); err != nil {
 				return err
 			}
-			c.health.clear(part)
+			c.health.Clear(part)
 		}
 	}
 }
@@ -218,7 +218,7 @@ func (c *Consumer) request(p *puller, f *feed, inbox string) error {
 func (c *Consumer) watchPulls(ctx context.Context, p *puller, f *feed) {
 	part, idle := "places "+f.name+" of "+f.stream, p.idle()
 	if idle < 2*c.cfg.HandlerTimeout {
-		c.health.clear(part)
+		c.health.Clear(part)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, durable.Timeout)
@@ -228,7 +228,7 @@ func (c *Consumer) watchPulls(ctx context.Context, p *puller, f *feed) {
 		return // whoever pulls next is told
 	}
 	if n := found.NumPending; n > 0 {
-		c.health.set(part, fmt.Errorf("%w from stream %s for %v: %d events are pending, and all %d places are taken by events that do not end",
+		c.health.Set(part, fmt.Errorf("%w from stream %s for %v: %d events are pending, and all %d places are taken by events that do not end",
 			errStarved, f.stream, idle.Round(time.Second), n, f.share))
 	}
 }
@@ -251,7 +251,7 @@ func (c *Consumer) denied(denials *bus.Denials, f *feed, inbox string) error {
 	case subject == inbox:
 		return fmt.Errorf("consumer: %s: deliveries: %w", c.cfg.Name, err)
 	case isAck(subject, f.stream, f.name):
-		c.health.set(partAcks, ackDenied(subject, f.stream, f.name, err))
+		c.health.Set(partAcks, ackDenied(subject, f.stream, f.name, err))
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func (c *Consumer) unreleased(d *delivery, err error, o outcome, delay time.Dura
 	if end, over := c.outrun(d, err); over {
 		return end
 	}
-	c.health.set(partLedger, err)
+	c.health.Set(partLedger, err)
 	c.eventLog(d, c.log.Error()).Err(err).Msg("claim not released, other workers wait for the end of its lease")
 	return c.giveBack(d, o, delay)
 }

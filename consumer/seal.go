@@ -70,7 +70,7 @@ func (c *Consumer) timers(ctx context.Context, d *delivery, cause event.Event, s
 	if err != nil {
 		return nil, err
 	}
-	c.health.clear(partTimers)
+	c.health.Clear(partTimers)
 	msgs := make([]*nats.Msg, 0, len(step.Timers)+len(step.Cancel))
 	for _, t := range step.Timers {
 		if longest > 0 && t.After >= longest {

@@ -92,7 +92,7 @@ func (c *Consumer) collect(d *delivery) {
 // gets lost, the message is delivered again and the ledger knows the answer. Only
 // while acknowledgements are denied it is, which tells when they are granted.
 func (c *Consumer) settle(subject, verb string) error {
-	if !c.health.has(partAcks) {
+	if !c.health.Has(partAcks) {
 		return c.bus.Conn().Publish(subject, []byte(verb))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), confirmTimeout)
@@ -102,7 +102,7 @@ func (c *Consumer) settle(subject, verb string) error {
 		return err
 	})
 	if err == nil {
-		c.health.clear(partAcks)
+		c.health.Clear(partAcks)
 	}
 	return err
 }

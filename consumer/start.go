@@ -19,7 +19,7 @@ import (
 // bus waits, and as long as need be for a connection that was lost meanwhile. The
 // consumer is unhealthy until then. Any other error is a person's to mend.
 func (c *Consumer) begin(ctx context.Context) error {
-	c.health.set(partStart, errStarting)
+	c.health.Set(partStart, errStarting)
 	for {
 		connected := c.bus.Conn().Stats().Reconnects
 		var wrong error
@@ -28,7 +28,7 @@ func (c *Consumer) begin(ctx context.Context) error {
 			switch {
 			case err == nil:
 			case passes(err):
-				c.health.set(partStart, fmt.Errorf("%w: %w", errStarting, err))
+				c.health.Set(partStart, fmt.Errorf("%w: %w", errStarting, err))
 			default:
 				wrong, err = err, nil
 			}
@@ -38,7 +38,7 @@ func (c *Consumer) begin(ctx context.Context) error {
 			return wrong
 		}
 		if err == nil {
-			c.health.clear(partStart)
+			c.health.Clear(partStart)
 			return nil
 		}
 		lost := c.bus.Conn().IsReconnecting() || c.bus.Conn().Stats().Reconnects != connected

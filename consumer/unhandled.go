@@ -3,7 +3,6 @@ package consumer
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/backoff"
 )
 
 // unhandled are the events that came to this process and have no handler here,
@@ -102,7 +102,7 @@ func (u *unhandled) note(d *delivery, t event.Type, now time.Time) (delay time.D
 	}
 	// With jitter: the server deals out in turn, and events that come due together
 	// would meet the same replicas each time.
-	delay = time.Duration((0.5 + rand.Float64()) * float64(min(longest, shortestStray<<min(d.delivered-1, 16)))) //nolint:gosec // jitter
+	delay = backoff.Around(min(longest, shortestStray<<min(d.delivered-1, 16)))
 	s.until = now.Add(delay + u.patience)
 	u.events[at] = s
 	return delay, !again

@@ -133,8 +133,8 @@ func KeepDocument(subject string, read Version) *nats.Msg {
 	return m
 }
 
-// changeOf reads such a message; ok is false for any other.
-func changeOf(m *nats.Msg) (c *change, ok bool) {
+// accessOf reads such a message; ok is false for any other.
+func accessOf(m *nats.Msg) (a *access, ok bool) {
 	version := m.Header[headerVersion]
 	if len(version) == 0 {
 		return nil, false
@@ -144,7 +144,7 @@ func changeOf(m *nats.Msg) (c *change, ok bool) {
 		return nil, false
 	}
 	operation := m.Header.Get(headerOperation)
-	return &change{
+	return &access{
 		subject: m.Subject, data: m.Data, based: Version(based),
 		deletes: operation == operationDelete, keeps: operation == operationKeep,
 	}, true

@@ -13,25 +13,25 @@ import (
 
 // group commits steps, many in one atomic batch: most of what a batch costs the
 // server is the same for one step as for hundreds. The first step that is ready
-// goes at once; those that get ready while it is under way go together in the
-// next batch. Nothing waits for company. One batch is under way at a time: with
-// a second one beside it both would be smaller, and dearer for each step, and no
-// step of the one could build on a document of the other.
+// goes at once; those that get ready while its batch is under way go together in
+// the next one. One batch is under way at a time. With a second one beside it
+// both would be smaller and cost more for each step, and no step of one could
+// build on a document of the other.
 type group struct {
 	bus    *bus.Bus
 	reader *streamStore
 
-	mu     sync.Mutex
-	queue  []*step
-	flying bool    // a batch is under way
-	serial Version // of the latest change
-	// tips are the documents with a change that is not committed yet.
+	mu         sync.Mutex
+	queue      []*step
+	committing bool    // a batch is under way
+	serial     Version // of the latest tip
+	// tips are the documents whose newest state is not committed yet, by subject.
 	tips map[string]*tip
-	// known are the latest revisions of documents that this process has heard
-	// of. They say when to ask the stream's leader, and never what is there: a
-	// stream that was made anew or has lost its end goes back.
+	// known are the latest revisions of documents that this process knows of, by
+	// subject. They say when to ask the stream's leader. They do not say what is
+	// stored: in a stream that was made anew or has lost its end, revisions go back.
 	known map[string]sighting
-	// half is half a batch that the server has stored, until the rest is.
+	// half says that the server has stored a part of a batch; nil once the rest is.
 	half error
 }
 
@@ -39,7 +39,7 @@ const (
 	// maxBatchBytes bounds what a batch holds at server and client; a single
 	// step may be larger.
 	maxBatchBytes = 4 << 20
-	// maxKnown is how many documents are remembered.
+	// maxKnown bounds how many documents are known.
 	maxKnown = 4096
 )
 
@@ -58,7 +58,7 @@ func (g *group) commit(ctx context.Context, s *step) (uint64, error) {
 	if err := g.confirm(ctx, s.reads); err != nil {
 		return 0, err
 	}
-	if err := g.enqueue(s); err != nil { //nolint:contextcheck // a flight carries other steps, too, and outlives this one's context
+	if err := g.enqueue(s); err != nil { //nolint:contextcheck // a batch has other steps, too, and outlives this one's context
 		return 0, err
 	}
 	select {
@@ -70,15 +70,15 @@ func (g *group) commit(ctx context.Context, s *step) (uint64, error) {
 }
 
 // confirm asks the stream's leader whether documents are as a step has seen them.
-func (g *group) confirm(ctx context.Context, reads []*change) error {
-	for _, c := range reads {
-		m, err := g.reader.latest(ctx, c.subject)
+func (g *group) confirm(ctx context.Context, reads []*access) error {
+	for _, a := range reads {
+		m, err := g.reader.latest(ctx, a.subject)
 		if err != nil {
 			return err
 		}
-		if sequence := sequenceOf(m); sequence != uint64(c.based) {
-			g.learn(c.subject, sighting{revision: sequence})
-			return fmt.Errorf("%w: %s", ErrStale, c.subject)
+		if sequence := sequenceOf(m); sequence != uint64(a.based) {
+			g.learn(a.subject, sighting{revision: sequence})
+			return fmt.Errorf("%w: %s", ErrStale, a.subject)
 		}
 	}
 	return nil
@@ -87,35 +87,35 @@ func (g *group) confirm(ctx context.Context, reads []*change) error {
 func (g *group) enqueue(s *step) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, c := range s.docs {
-		if !g.current(c) {
-			return fmt.Errorf("%w: %s", ErrStale, c.subject)
+	for _, a := range s.docs {
+		if !g.current(a) {
+			return fmt.Errorf("%w: %s", ErrStale, a.subject)
 		}
 	}
-	for _, c := range s.docs {
-		g.stage(c)
+	for _, a := range s.docs {
+		g.stage(a)
 	}
 	g.queue = append(g.queue, s)
-	if !g.flying {
-		g.flying = true
-		go g.fly()
+	if !g.committing {
+		g.committing = true
+		go g.commitQueue()
 	}
 	return nil
 }
 
-// current reports whether a change is based on the newest state of its
-// document, as far as it is known here.
-func (g *group) current(c *change) bool {
-	if t := g.tips[c.subject]; t != nil {
-		return !t.broken && t.version == c.based
+// current reports whether an access is based on the newest state of its
+// document, as far as this process knows it. The caller holds g.mu.
+func (g *group) current(a *access) bool {
+	if t := g.tips[a.subject]; t != nil {
+		return !t.broken && t.version == a.based
 	}
-	return !c.based.staged() && uint64(c.based) >= g.known[c.subject].revision
+	return !a.based.staged() && uint64(a.based) >= g.known[a.subject].revision
 }
 
-// sighting is what is remembered of a document.
+// sighting is what this process knows of a stored document.
 type sighting struct {
 	revision uint64
-	whole    bool // the step that wrote it is stored to its end
+	whole    bool // all of the step that wrote it is stored
 }
 
 // learn notes the revision of a document, as the stream's leader tells it.
@@ -132,7 +132,7 @@ func (g *group) learn(subject string, s sighting) {
 }
 
 // behind reports whether a revision of a document is older than one that this
-// process has heard of.
+// process knows of.
 func (g *group) behind(subject string, revision uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -146,33 +146,34 @@ func (g *group) trusts(subject string, revision uint64) bool {
 	return g.known[subject] == sighting{revision, true}
 }
 
-func (g *group) stage(c *change) {
-	t := g.tips[c.subject]
-	if c.keeps {
+// stage makes an access part of its document's tip. The caller holds g.mu.
+func (g *group) stage(a *access) {
+	t := g.tips[a.subject]
+	if a.keeps {
 		t.open++
-		c.tip = t
+		a.tip = t
 		return
 	}
 	if t == nil {
-		t = &tip{base: uint64(c.based)}
-		g.tips[c.subject] = t
+		t = &tip{base: uint64(a.based)}
+		g.tips[a.subject] = t
 	}
 	g.serial++
 	t.version = firstStaged + g.serial
-	t.data, t.deletes = c.data, c.deletes
+	t.data, t.deletes = a.data, a.deletes
 	t.open++
-	c.tip = t
+	a.tip = t
 }
 
-// fly commits batches until nothing is left that could go.
-func (g *group) fly() {
+// commitQueue commits one batch after another until the queue is empty.
+func (g *group) commitQueue() {
 	for {
 		steps := g.take()
 		if len(steps) == 0 {
 			return
 		}
-		f := flight{g}
-		f.commit(context.Background(), steps)
+		b := batch{g}
+		b.commit(context.Background(), steps)
 	}
 }
 
@@ -190,12 +191,12 @@ func (g *group) take() []*step {
 	}
 	taken := slices.Clone(g.queue[:n])
 	g.queue = slices.Delete(g.queue, 0, n)
-	g.flying = len(taken) > 0
+	g.committing = len(taken) > 0
 	return taken
 }
 
-// landed ends steps that were stored, each message at its sequence.
-func (g *group) landed(steps []*step, documents []string, sequences []uint64) {
+// stored ends steps whose messages are in the stream at these sequences.
+func (g *group) stored(steps []*step, documents []string, sequences []uint64) {
 	g.mu.Lock()
 	revisions := make([]uint64, len(steps))
 	at := len(documents)
@@ -209,8 +210,8 @@ func (g *group) landed(steps []*step, documents []string, sequences []uint64) {
 		g.tips[subject].base = sequences[i]
 	}
 	for _, s := range steps {
-		for _, c := range s.docs {
-			g.leave(c)
+		for _, a := range s.docs {
+			g.leave(a)
 		}
 	}
 	g.mu.Unlock()
@@ -218,38 +219,37 @@ func (g *group) landed(steps []*step, documents []string, sequences []uint64) {
 		g.learn(subject, sighting{sequences[i], true})
 	}
 	for i, s := range steps {
-		s.done <- outcome{revision: revisions[i]}
+		s.done <- result{revision: revisions[i]}
 	}
 }
 
-// leave ends a change's part in its document's tip. The caller holds g.mu.
-func (g *group) leave(c *change) {
-	if c.tip.open--; c.tip.open == 0 && g.tips[c.subject] == c.tip {
-		delete(g.tips, c.subject)
+// leave takes an access out of its document's tip. The caller holds g.mu.
+func (g *group) leave(a *access) {
+	if a.tip.open--; a.tip.open == 0 && g.tips[a.subject] == a.tip {
+		delete(g.tips, a.subject)
 	}
 }
 
-// broken reports whether a step rests on a change that failed.
+// broken reports whether a step builds on another step that failed.
 func (g *group) broken(s *step) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return s.broken()
 }
 
-// breakOff says of documents that the steps change that others have changed them.
+// breakOff makes the tips of documents that others have written invalid.
 func (g *group) breakOff(steps []*step, moved map[string]bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range steps {
-		for c := range s.writes {
-			c.tip.broken = c.tip.broken || moved[c.subject]
+		for a := range s.writes {
+			a.tip.broken = a.tip.broken || moved[a.subject]
 		}
 	}
 }
 
-// fail ends a step of a flight, and with it whatever waits that builds on what
-// it would have written: that is stale. A step that begins anew, as a second try
-// does, builds on something else.
+// fail ends a step with an error, and the waiting steps that build on what it
+// would have written with [ErrStale]. Steps that come later read the documents anew.
 func (g *group) fail(s *step, err error) {
 	g.mu.Lock()
 	fallen := []*step{s}
@@ -264,48 +264,48 @@ func (g *group) fail(s *step, err error) {
 	})
 	g.mu.Unlock()
 	for _, f := range fallen {
-		f.done <- outcome{err: err}
+		f.done <- result{err: err}
 		err = fmt.Errorf("%w: a change before it failed", ErrStale)
 	}
 }
 
-// abandon takes the changes of a step back. The caller holds g.mu.
+// abandon takes back what a step would have written. The caller holds g.mu.
 func (g *group) abandon(s *step) {
-	for _, c := range s.docs {
-		c.tip.broken = c.tip.broken || !c.keeps
-		g.leave(c)
+	for _, a := range s.docs {
+		a.tip.broken = a.tip.broken || !a.keeps
+		g.leave(a)
 	}
 }
 
-// documents returns one message for each document that the steps change: the
-// last change, following the revision that the first one is based on.
+// documents returns one message for each document that the steps write: its last
+// state, following the revision that the first step has read.
 func (g *group) documents(steps []*step) (subjects []string, msgs []*nats.Msg) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	index := map[string]int{}
 	for _, s := range steps {
-		for c := range s.writes {
-			i, again := index[c.subject]
+		for a := range s.writes {
+			i, again := index[a.subject]
 			if !again {
 				i = len(msgs)
-				index[c.subject] = i
-				subjects = append(subjects, c.subject)
+				index[a.subject] = i
+				subjects = append(subjects, a.subject)
 				msgs = append(msgs, nil)
 			}
-			msgs[i] = c.message(c.tip.base, g.reader.signature(s.mark))
+			msgs[i] = a.message(a.tip.base, g.reader.signature(s.mark))
 		}
 	}
 	return subjects, msgs
 }
 
-// bases returns the revisions that the documents of the steps follow.
+// bases returns the revision that each document of the steps follows, by subject.
 func (g *group) bases(steps []*step) map[string]uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	bases := map[string]uint64{}
 	for _, s := range steps {
-		for c := range s.writes {
-			bases[c.subject] = c.tip.base
+		for a := range s.writes {
+			bases[a.subject] = a.tip.base
 		}
 	}
 	return bases

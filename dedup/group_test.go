@@ -18,7 +18,7 @@ func changing(subject string, based Version) *step {
 func TestGroup_second_try_while_the_first_is_ending(t *testing.T) {
 	t.Parallel()
 	g := newGroup(nil, nil)
-	g.flying = true // nothing is sent
+	g.committing = true // nothing is sent
 	add := func(s *step) *step {
 		if err := g.enqueue(s); err != nil {
 			t.Fatal(err)
@@ -26,15 +26,15 @@ func TestGroup_second_try_while_the_first_is_ending(t *testing.T) {
 		return s
 	}
 	a, b := add(changing("a", 0)), add(changing("b", 0))
-	f := flight{g}
+	under := batch{g}
 	if n := len(g.take()); n != 2 {
 		t.Fatalf("%d steps in the batch, want 2", n)
 	}
 	follower := add(changing("b", g.tips["b"].version))
 	lost := errors.New("lost")
-	f.end(a, lost)
+	under.end(a, lost)
 	again := add(changing("a", 0))
-	f.end(b, lost)
+	under.end(b, lost)
 	for name, tt := range map[string]struct {
 		*step
 		want error

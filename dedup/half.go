@@ -15,15 +15,15 @@ import (
 	"github.com/farandole/farandole/bus"
 )
 
-// A server with one replica stores a batch message by message. When its storage
-// ends on the way, by its limit or a write error, it gives no answer, and what is
-// stored stays. The messages before the missing ones are there: documents first, then of each
-// step its events and its mark. So a document is whole if the mark is there of
-// the step that changed it last.
+// A server with one replica stores a batch message by message. When it runs out of
+// storage on the way, it does not answer, and keeps the messages it has stored.
+// These are the first ones of the batch: documents first, then of each step its
+// events and its mark. So a document is whole if the mark of the step that wrote it
+// last is stored.
 
 const (
-	// headerStep of a document names the mark of the step that changed it last,
-	// and for how many seconds that is kept: "inventory.k5xq... 86400".
+	// headerStep of a document names the mark of the step that wrote it last, and
+	// for how many seconds that mark is kept: "inventory.k5xq... 86400".
 	headerStep = "Farandole-Step"
 	// finishDelay is how long to wait before the rest of a batch is sent again,
 	// at first and at most.
@@ -37,9 +37,9 @@ func (s *streamStore) signature(mark *nats.Msg) []string {
 	return []string{strings.TrimPrefix(mark.Subject, s.prefix) + " " + s.lifetime[0]}
 }
 
-// whole returns an error matching ErrHalfStored if the step that changed a
-// document last is stored in part. One that is older than marks are kept is whole.
-// So is a document without a signature: a person, or a seed, has written it.
+// whole returns an error matching ErrHalfStored if the step that wrote a document
+// last is stored in part. A document that is older than marks are kept is whole. So
+// is one without a signature: a person, or a seed, has written it.
 func (s *streamStore) whole(ctx context.Context, m *jetstream.RawStreamMsg) error {
 	if m.Header.Get(headerStep) == "" {
 		return nil
@@ -66,13 +66,13 @@ func (s *streamStore) whole(ctx context.Context, m *jetstream.RawStreamMsg) erro
 		ErrHalfStored, s.name, bus.ErrUnavailable, m.Subject, m.Sequence, s.prefix+key)
 }
 
-// begun reports how many messages of a batch are stored although the batch is
-// not, and the sequence of the first.
-func (f *flight) begun(ctx context.Context, msgs []*nats.Msg) (first uint64, n int) {
+// begun reports how many messages of a batch are stored although the batch as a
+// whole is not, and the sequence of the first.
+func (b *batch) begun(ctx context.Context, msgs []*nats.Msg) (first uint64, n int) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	stored := func(i int) uint64 {
-		m, err := f.reader.latest(ctx, msgs[i].Subject)
+		m, err := b.reader.latest(ctx, msgs[i].Subject)
 		if err != nil || m == nil || m.Header.Get(bus.HeaderBatchID) != msgs[0].Header.Get(bus.HeaderBatchID) || m.Header.Get(bus.HeaderBatchID) == "" {
 			return 0
 		}
@@ -89,48 +89,48 @@ func (f *flight) begun(ctx context.Context, msgs []*nats.Msg) (first uint64, n i
 	return first, sort.Search(len(msgs), func(i int) bool { return stored(i) == 0 })
 }
 
-// finish stores the rest of a batch, whose messages at these sequences are
-// stored. It goes on for as long as it takes, and nothing else of this ledger is
-// stored meanwhile: a process that gives up leaves half a step behind. It gives
-// up when others have written what the rest would change, or the bus is closed.
-func (f *flight) finish(ctx context.Context, msgs []*nats.Msg, sequences []uint64) ([]uint64, error) {
-	batch := msgs[0].Header.Get(bus.HeaderBatchID)
+// finish stores the rest of a batch of which the messages at these sequences are
+// stored. It tries until that is done, and this ledger stores nothing else
+// meanwhile: a process that gives up leaves half a step behind. It gives up when
+// others have written what the rest would write, or when the bus is closed.
+func (b *batch) finish(ctx context.Context, msgs []*nats.Msg, sequences []uint64) ([]uint64, error) {
+	id := msgs[0].Header.Get(bus.HeaderBatchID)
 	for delay := finishDelay; ; delay = min(2*delay, maxFinishDelay) {
 		rest := msgs[len(sequences):]
-		if len(rest) == 0 { // all of it was stored, and a copy of the stream that lags behind did not know
-			f.setHalf(nil)
+		if len(rest) == 0 { // all of it was stored, and a replica that lags behind did not know
+			b.setHalf(nil)
 			return sequences, nil
 		}
 		half := fmt.Errorf("%w in stream %s (%w): %d of %d messages of batch %s, sequences %d to %d; the rest is tried again until it is stored: give the server room",
-			ErrHalfStored, f.reader.name, bus.ErrUnavailable, len(sequences), len(msgs), batch, sequences[0], sequences[len(sequences)-1])
-		f.setHalf(half)
-		if sequence, found := f.find(ctx, rest[len(rest)-1]); found { // a restarted server has finished it
-			f.setHalf(nil)
+			ErrHalfStored, b.reader.name, bus.ErrUnavailable, len(sequences), len(msgs), id, sequences[0], sequences[len(sequences)-1])
+		b.setHalf(half)
+		if sequence, found := b.find(ctx, rest[len(rest)-1]); found { // a restarted server has finished it
+			b.setHalf(nil)
 			return append(sequences, upTo(sequence, len(rest))...), nil
 		}
 		for _, m := range rest {
-			f.force(m)
+			b.force(m)
 		}
-		pending, err := f.bus.SendBatch(ctx, rest)
+		pending, err := b.bus.SendBatch(ctx, rest)
 		var receipt bus.Receipt
 		if err == nil {
 			receipt, err = pending.Wait(ctx)
 		}
 		switch {
 		case err == nil:
-			f.setHalf(nil)
+			b.setHalf(nil)
 			return append(sequences, upTo(receipt.Sequence, len(rest))...), nil
 		case errors.Is(err, bus.ErrClosed):
 			return nil, err
 		case errors.Is(err, bus.ErrConflict):
-			f.setHalf(nil) // whoever reads its documents says so from now on
+			b.setHalf(nil) // whoever reads its documents says so from now on
 			return nil, fmt.Errorf("%w, and others have written what the rest would change: see docs/upstream.md for what to do", half)
 		case errors.Is(err, bus.ErrDuplicate):
 			for _, m := range rest {
 				m.Header.Del(nats.MsgIdHdr) // others have emitted it in a run of their own
 			}
 		case errors.Is(err, bus.ErrUnavailable):
-			if first, n := f.begun(ctx, rest); n > 0 {
+			if first, n := b.begun(ctx, rest); n > 0 {
 				sequences = append(sequences, upTo(first+uint64(n)-1, n)...)
 			}
 		}
@@ -138,10 +138,10 @@ func (f *flight) finish(ctx context.Context, msgs []*nats.Msg, sequences []uint6
 	}
 }
 
-// force makes a mark replace whatever is there: its step has taken effect in
-// part, so nobody else may bring it to another end.
-func (f *flight) force(m *nats.Msg) {
-	if strings.HasPrefix(m.Subject, f.reader.prefix) {
+// force makes a mark replace whatever is there. Its step has taken effect in part,
+// so nobody else may end it in another way.
+func (b *batch) force(m *nats.Msg) {
+	if strings.HasPrefix(m.Subject, b.reader.prefix) {
 		m.Header = nats.Header{
 			jetstream.MsgTTLHeader: m.Header[jetstream.MsgTTLHeader],
 		}

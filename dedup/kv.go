@@ -34,11 +34,11 @@ func NewKV(b *bus.Bus, cfg Config) (*KV, error) {
 	}
 	bucket := b.Names().Bucket(cfg.Bucket)
 	s := &kvStore{
-		source:    source{bus: b, stream: "KV_" + bucket, name: bucket, none: ErrNoBucket, clock: b.Clock("KV_" + bucket), log: cfg.Logger},
-		retention: retention,
-		subject:   "$KV." + bucket + ".",
-		put:       b.PutSubject(bucket, ""),
-		lifetime:  strconv.FormatInt(int64((retention+time.Second-1)/time.Second), 10),
+		markStream: markStream{bus: b, stream: "KV_" + bucket, name: bucket, none: ErrNoBucket, clock: b.Clock("KV_" + bucket), log: cfg.Logger},
+		retention:  retention,
+		subject:    "$KV." + bucket + ".",
+		put:        b.PutSubject(bucket, ""),
+		lifetime:   lifetimeOf(retention),
 	}
 	return &KV{engine: newEngine(s, retention, time.Now, cfg.Logger), kv: s}, nil
 }
@@ -62,7 +62,7 @@ func (l *KV) Prepare(ctx context.Context, horizon time.Duration) error {
 // the headers of the KV protocol, so that thousands of them share the
 // connection's publish window; reads are direct gets.
 type kvStore struct {
-	source
+	markStream
 	retention time.Duration
 	subject   string    // of marks as they are stored, up to the key
 	put       string    // of marks as they are published, up to the key
@@ -112,28 +112,7 @@ func (s *kvStore) message(subject string, after uint64, r record, data []byte) *
 }
 
 func (s *kvStore) read(ctx context.Context, key string) (entry, error) {
-	m, err := s.last(ctx, s.subject+key)
-	switch {
-	case m == nil || err != nil:
-		return entry{}, err
-	case isMarker(m.Header):
-		return entry{revision: m.Sequence}, nil
-	}
-	r, err := decodeRecord(m.Data)
-	if err != nil {
-		return entry{}, err
-	}
-	return entry{revision: m.Sequence, record: r, created: m.Time}, nil
-}
-
-// isMarker reports whether a message stands for a mark that was deleted (by
-// hand) or has expired.
-func isMarker(h nats.Header) bool {
-	if h.Get(jetstream.MarkerReasonHeader) != "" {
-		return true
-	}
-	op := h.Get("KV-Operation")
-	return op == "DEL" || op == "PURGE"
+	return s.entry(ctx, s.subject+key)
 }
 
 // check refuses settings under which marks would end too early or come back.

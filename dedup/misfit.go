@@ -16,13 +16,13 @@ import (
 // not the stream's, or larger than the stream allows. The server leaves such a
 // message out without a word, and says only of the last one what is wrong with
 // it. If there is none, the error stays what it is.
-func (f *flight) misfit(ctx context.Context, msgs []*nats.Msg, incomplete error) error {
+func (b *batch) misfit(ctx context.Context, msgs []*nats.Msg, incomplete error) error {
 	if !errors.Is(incomplete, bus.ErrIncomplete) {
 		return incomplete
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	stream, err := f.reader.open(ctx)
+	stream, err := b.reader.open(ctx)
 	if err != nil {
 		return incomplete
 	}

@@ -47,11 +47,11 @@ func NewStream(b *bus.Bus, cfg StreamConfig) (*Stream, error) {
 		return nil, err
 	}
 	s := &streamStore{
-		source:    source{bus: b, stream: b.Names().EventsStream(), name: b.Names().EventsStream(), none: ErrNoStream, clock: b.Clock(b.Names().EventsStream()), log: cfg.Logger},
-		prefix:    b.Names().Root("ledger."),
-		retention: retention,
-		unwritten: []string{"0"},
-		lifetime:  []string{strconv.FormatInt(int64((retention+time.Second-1)/time.Second), 10)},
+		markStream: markStream{bus: b, stream: b.Names().EventsStream(), name: b.Names().EventsStream(), none: ErrNoStream, clock: b.Clock(b.Names().EventsStream()), log: cfg.Logger},
+		prefix:     b.Names().Root("ledger."),
+		retention:  retention,
+		unwritten:  []string{"0"},
+		lifetime:   []string{lifetimeOf(retention)},
 	}
 	s.group = newGroup(b, s)
 	e := newEngine(s, retention, time.Now, cfg.Logger)
@@ -83,7 +83,7 @@ const batchesSince = "2.12"
 // ledger.<consumer>.<event key>; what it replaces is tidied away. A done mark goes the way of the group, in one
 // atomic batch with what it stands for; all other marks are published alone.
 type streamStore struct {
-	source
+	markStream
 	prefix    string // of marks' subjects
 	retention time.Duration
 	unwritten []string // the expected sequence of a new mark, shared by all
@@ -141,23 +141,7 @@ func (s *streamStore) mark(key string, after uint64, r record) (*nats.Msg, error
 }
 
 func (s *streamStore) read(ctx context.Context, key string) (entry, error) {
-	m, err := s.last(ctx, s.prefix+key)
-	if err != nil {
-		return entry{}, err
-	}
-	return entryOf(m)
-}
-
-// entryOf reads a mark; nil is none.
-func entryOf(m *jetstream.RawStreamMsg) (entry, error) {
-	if m == nil {
-		return entry{}, nil
-	}
-	r, err := decodeRecord(m.Data)
-	if err != nil {
-		return entry{}, err
-	}
-	return entry{revision: m.Sequence, record: r, created: m.Time}, nil
+	return s.entry(ctx, s.prefix+key)
 }
 
 // check refuses settings under which steps cannot be committed, or marks would

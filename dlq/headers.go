@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/farandole/farandole/event"
 )
@@ -61,8 +62,10 @@ func hasPrefixFold(s, prefix string) bool {
 }
 
 // isOriginal reports whether a header is the event's own, to be copied as it is.
+// The NATS client sends no other names than tokens of HTTP. One foreign client's
+// odd header name must not keep a message from being parked.
 func isOriginal(name string) bool {
-	return !event.IsControl(name) && !hasPrefixFold(name, prefixOwn) && sendable(name)
+	return !event.IsControl(name) && !hasPrefixFold(name, prefixOwn) && httpguts.ValidHeaderFieldName(name)
 }
 
 // originals returns the headers that belong to the event itself.
@@ -76,30 +79,15 @@ func originals(h nats.Header) nats.Header {
 	return own
 }
 
-// sendable reports whether the NATS client sends a header of this name. One
-// foreign client's odd header name must not keep a message from being parked.
-func sendable(name string) bool {
-	for i := range len(name) {
-		if !sendableByte(name[i]) {
-			return false
-		}
-	}
-	return name != ""
-}
-
-func sendableByte(c byte) bool {
-	return c > ' ' && c < 0x7f && !strings.ContainsRune(`"()/,:;<=>?@[\]{}`, rune(c))
-}
-
 // originalName renames a header that must not be copied.
 func originalName(name string) string {
-	if sendable(name) {
+	if httpguts.ValidHeaderFieldName(name) {
 		return prefixOriginal + name
 	}
 	var sb strings.Builder
 	sb.WriteString(prefixOriginal)
 	for i := range len(name) {
-		if c := name[i]; sendableByte(c) && c != '%' {
+		if c := name[i]; httpguts.IsTokenRune(rune(c)) && c != '%' {
 			sb.WriteByte(c)
 		} else {
 			fmt.Fprintf(&sb, "%%%02X", c)

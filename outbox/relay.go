@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -12,6 +11,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/internal/backoff"
+	"github.com/farandole/farandole/internal/health"
 )
 
 // maxBatches is how many full batches are in flight at most.
@@ -35,11 +36,12 @@ type Relay struct {
 	sender sender
 
 	host    string
-	health  health
+	health  *health.Troubles
 	metrics *relayMetrics
 
-	inFlight atomic.Int64  // rows claimed and not settled
-	soon     chan struct{} // signalled when the next claim should not wait for its time
+	claiming atomic.Pointer[time.Time] // when the claim under way began; nil for none
+	inFlight atomic.Int64              // rows claimed and not settled
+	soon     chan struct{}             // signalled when the next claim should not wait for its time
 	pace     pace
 	outages  atomic.Int64 // how many of the latest batches, one after another, met nothing but an outage
 
@@ -67,6 +69,7 @@ func NewRelay(o *Outbox, b *bus.Bus, cfg RelayConfig) (*Relay, error) {
 		log:    cfg.Logger,
 		sender: sender{b, cfg.Types, &judge{bus: b}},
 		host:   host,
+		health: health.New(forgetAfter),
 		soon:   make(chan struct{}, 1),
 	}
 	if cfg.Feed != nil {
@@ -106,7 +109,7 @@ func (r *Relay) watch(ctx context.Context, w Watcher) {
 			return
 		}
 		r.log.Warn().Err(err).Msg("outbox relay: nobody tells of commits, polling")
-		if !pause(ctx, r.cfg.Poll+rand.N(r.cfg.Poll)) { //nolint:gosec // jitter
+		if !backoff.Wait(ctx, backoff.Around(r.cfg.Poll)) {
 			return
 		}
 	}
@@ -121,7 +124,7 @@ func (r *Relay) claimAndDeliver(ctx context.Context) {
 		if b, more := r.next(ctx); len(b.rows) > 0 {
 			work.Go(func() { r.deliver(ctx, b) })
 			idle = minPoll
-			if more || !pause(ctx, minClaimPause-time.Since(begin)) {
+			if more || !backoff.Wait(ctx, minClaimPause-time.Since(begin)) {
 				continue
 			}
 		}
@@ -168,25 +171,25 @@ func (r *Relay) next(ctx context.Context) (b batch, more bool) {
 		return batch{}, false
 	}
 	// While there is no stream each claim is wasted, and there may be very many rows.
-	if n := r.outages.Load(); n > 0 && !pause(ctx, min(time.Duration(n)*time.Second/10, time.Second)) {
+	if n := r.outages.Load(); n > 0 && !backoff.Wait(ctx, min(time.Duration(n)*time.Second/10, time.Second)) {
 		return batch{}, false
 	}
 	begin := time.Now()
-	r.health.claim(begin)
+	r.claiming.Store(&begin)
 	var err error
 	if r.feed != nil {
 		b, more, err = r.feed.claim(ctx)
 	} else {
 		b, more, err = r.claim(ctx, 0)
 	}
-	r.health.claim(time.Time{})
+	r.claiming.Store(nil)
 	switch {
 	case err == nil:
-		r.health.clear(partClaim)
+		r.health.Clear(partClaim)
 	case ctx.Err() == nil:
 		r.trouble(partClaim, err)
 		r.pace.adapt(time.Since(begin), r.cfg.Lease, r.cfg.Batch)
-		pause(ctx, r.cfg.Poll/2+rand.N(r.cfg.Poll)) //nolint:gosec // jitter
+		backoff.Wait(ctx, backoff.Around(r.cfg.Poll))
 	}
 	r.inFlight.Add(int64(len(b.rows)))
 	return b, more
@@ -255,16 +258,4 @@ func gather(results <-chan result, n int) []result {
 		}
 	}
 	return ready
-}
-
-// pause waits for d. It returns false when ctx has ended before.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"time"
+
+	"github.com/farandole/farandole/internal/backoff"
 )
 
 // cleanBatch is how many rows or marks one statement deletes. Others wait for it.
@@ -15,11 +16,11 @@ const cleanBatch = 500
 // retention, and the inbox's marks that have expired.
 func (r *Relay) clean(ctx context.Context) {
 	every := min(max(r.cfg.Retention/10, time.Second), 10*time.Second)
-	for pause(ctx, every/2+rand.N(every)) { //nolint:gosec // jitter, so that relays take turns
+	for backoff.Wait(ctx, backoff.Around(every)) {
 		err := r.cleanOnce(ctx)
 		switch {
 		case err == nil:
-			r.health.clear(partClean)
+			r.health.Clear(partClean)
 		case ctx.Err() == nil:
 			r.trouble(partClean, fmt.Errorf("%w: clean up: %w", ErrDatabase, err))
 		}

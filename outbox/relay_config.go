@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -60,22 +61,14 @@ type RelayConfig struct {
 }
 
 func (c RelayConfig) withDefaults() RelayConfig {
-	c.Batch = orDefault(c.Batch, 500)
-	c.Lease = orDefault(c.Lease, 30*time.Second)
-	c.Poll = orDefault(c.Poll, 200*time.Millisecond)
-	c.MaxAttempts = orDefault(c.MaxAttempts, 5)
-	c.BaseDelay = orDefault(c.BaseDelay, 500*time.Millisecond)
-	c.MaxDelay = orDefault(c.MaxDelay, max(30*time.Second, c.BaseDelay))
-	c.Retention = orDefault(c.Retention, time.Hour)
+	c.Batch = cmp.Or(c.Batch, 500)
+	c.Lease = cmp.Or(c.Lease, 30*time.Second)
+	c.Poll = cmp.Or(c.Poll, 200*time.Millisecond)
+	c.MaxAttempts = cmp.Or(c.MaxAttempts, 5)
+	c.BaseDelay = cmp.Or(c.BaseDelay, 500*time.Millisecond)
+	c.MaxDelay = cmp.Or(c.MaxDelay, max(30*time.Second, c.BaseDelay))
+	c.Retention = cmp.Or(c.Retention, time.Hour)
 	return c
-}
-
-func orDefault[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }
 
 // validate joins every violated rule.

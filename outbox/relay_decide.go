@@ -8,6 +8,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/backoff"
 	"github.com/farandole/farandole/internal/text"
 )
 
@@ -33,18 +34,12 @@ func decide(err error, attempts int, age time.Duration, cfg RelayConfig, random 
 	case classOf(err) == "":
 		// These failures are not counted. A row that has waited for long can wait for
 		// as long again, so the delays grow as if they doubled.
-		return decision{status: Pending, waits: true, delay: scale(min(max(age, cfg.BaseDelay), cfg.MaxDelay), random)}
+		return decision{status: Pending, waits: true, delay: backoff.FullJitter(max(age, cfg.BaseDelay), cfg.MaxDelay, 0, random)}
 	case attempts+1 >= cfg.MaxAttempts:
 		return decision{status: DeadLetter, blamed: true}
 	}
-	ceiling := cfg.MaxDelay
-	if cfg.BaseDelay <= cfg.MaxDelay>>attempts { // shifted this way nothing overflows
-		ceiling = cfg.BaseDelay << attempts
-	}
-	return decision{status: Pending, blamed: true, waits: true, delay: scale(ceiling, random)}
+	return decision{status: Pending, blamed: true, waits: true, delay: backoff.FullJitter(cfg.BaseDelay, cfg.MaxDelay, attempts, random)}
 }
-
-func scale(d time.Duration, by float64) time.Duration { return time.Duration(by * float64(d)) }
 
 // classOf names the fault of a row, as in "too-large". It returns "" during an outage:
 // nobody takes the row, or not yet, or not from this user. What is not known to be an

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/farandole/farandole/internal/backoff"
 )
 
 const (
@@ -66,13 +67,13 @@ func (f *feedRelay) run(ctx context.Context) {
 			if f.enter(feedTaken) != feedTaken {
 				f.relay.log.Info().Err(err).Msg("outbox relay: standing by")
 			}
-			f.relay.health.clear(partFeed)
+			f.relay.health.Clear(partFeed)
 		} else {
 			f.enter(feedBroken)
 			f.relay.trouble(partFeed, err)
 			f.relay.claimSoon()
 		}
-		if !pause(ctx, feedRetry/2+rand.N(feedRetry)) { //nolint:gosec // jitter
+		if !backoff.Wait(ctx, backoff.Around(feedRetry)) {
 			return
 		}
 	}
@@ -99,7 +100,7 @@ func (f *feedRelay) attached(ctx context.Context) error {
 	}
 	f.enter(feedReading)
 	f.relay.log.Info().Msg("outbox relay: reading the feed")
-	f.relay.health.clear(partFeed)
+	f.relay.health.Clear(partFeed)
 	f.relay.claimSoon()
 	return nil
 }
@@ -155,7 +156,7 @@ func (f *feedRelay) publish(ctx context.Context, ids []int64) error {
 // ready waits until the bus is healthy and not too many rows are in flight.
 func (f *feedRelay) ready(ctx context.Context) error {
 	for wait := minPoll; f.relay.bus.Health() != nil || f.relay.full(); wait = min(2*wait, feedRetry) {
-		if !pause(ctx, wait) {
+		if !backoff.Wait(ctx, wait) {
 			return ctx.Err()
 		}
 	}

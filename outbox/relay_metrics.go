@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/farandole/farandole/internal/backoff"
 )
 
 // relayMetrics count what a relay does.
@@ -109,7 +111,7 @@ func (r *Relay) sample(ctx context.Context) {
 		if stats, err := r.outbox.Stats(ctx); err == nil {
 			r.metrics.sampler.set(stats)
 		}
-		if !pause(ctx, max(sampleEvery, 20*time.Since(begin))) {
+		if !backoff.Wait(ctx, max(sampleEvery, 20*time.Since(begin))) {
 			return
 		}
 	}

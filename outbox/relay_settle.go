@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/farandole/farandole/internal/backoff"
 	"github.com/farandole/farandole/internal/text"
 )
 
@@ -61,7 +62,7 @@ func (r *Relay) note(res result, d decision) {
 	about := res.row.about()
 	switch {
 	case d.status == Published:
-		r.health.clear(about)
+		r.health.Clear(about)
 	case d.blamed:
 		r.metrics.failures.WithLabelValues(classOf(res.err)).Inc()
 		if d.status == DeadLetter {
@@ -86,14 +87,14 @@ func (r *Relay) endLeases(ctx context.Context, b batch, statement string, rows a
 	for {
 		changed, err := r.write(ctx, statement, string(list), b.owner)
 		if err == nil {
-			r.health.clear(partSettle)
+			r.health.Clear(partSettle)
 			if changed < int64(n) {
 				r.log.Warn().Int64("rows", int64(n)-changed).Msg("outbox relay: lease was over, another relay has rows")
 			}
 			return true
 		}
 		r.trouble(partSettle, err)
-		if time.Since(b.claimed) > r.cfg.Lease || !pause(ctx, minPause+rand.N(minPause)) { //nolint:gosec // jitter
+		if time.Since(b.claimed) > r.cfg.Lease || !backoff.Wait(ctx, backoff.Around(settleRetry)) {
 			return false
 		}
 	}
@@ -104,8 +105,8 @@ const (
 	maxShown = 256
 	// settleTimeout bounds a statement that ends leases.
 	settleTimeout = 15 * time.Second
-	// minPause is the least pause between two tries.
-	minPause = 100 * time.Millisecond
+	// settleRetry is the average pause between two tries.
+	settleRetry = 150 * time.Millisecond
 )
 
 func (r *Relay) write(ctx context.Context, statement, list, owner string) (int64, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/text"
@@ -145,7 +146,7 @@ func parseFlat(object string) (headers nats.Header, ok bool) {
 		if value, rest, found = strings.Cut(value, `"`); !found || rest != "}" && !strings.HasPrefix(rest, `,"`) {
 			return nil, false
 		}
-		if name = name[1:]; strings.ContainsFunc(name, notHeader) || strings.ContainsFunc(value, unicode.IsControl) {
+		if name = name[1:]; !httpguts.ValidHeaderFieldName(name) || strings.ContainsFunc(value, unicode.IsControl) {
 			return nil, false
 		}
 		all = append(all, value)
@@ -156,7 +157,7 @@ func parseFlat(object string) (headers nats.Header, ok bool) {
 
 func checkHeaders(headers nats.Header) error {
 	for name, values := range headers {
-		legal := name != "" && !strings.ContainsFunc(name, notHeader)
+		legal := httpguts.ValidHeaderFieldName(name)
 		for _, v := range values {
 			legal = legal && !strings.ContainsAny(v, "\r\n")
 		}
@@ -169,11 +170,6 @@ func checkHeaders(headers nats.Header) error {
 
 // about returns the subject without the key, as in events.order.placed.v1.
 func (r row) about() string { return r.subject[:max(strings.LastIndexByte(r.subject, '.'), 0)] }
-
-// notHeader reports characters that may not be in a header's name.
-func notHeader(c rune) bool {
-	return c <= ' ' || c > '~' || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", c)
-}
 
 // values are those of a header: in JSON a string, or a list of strings if there are several.
 type values []string

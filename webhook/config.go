@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -72,24 +73,16 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	c.Timeout = orDefault(c.Timeout, defaultTimeout)
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
 	k := &c.Consumer
-	k.Concurrency = orDefault(k.Concurrency, defaultConcurrency)
-	k.HandlerTimeout = orDefault(k.HandlerTimeout, c.Timeout+timeoutMargin)
-	k.Lease = orDefault(k.Lease, max(defaultLease, k.HandlerTimeout))
-	k.Retry.MaxAttempts = orDefault(k.Retry.MaxAttempts, defaultAttempts)
-	k.Retry.BaseDelay = orDefault(k.Retry.BaseDelay, defaultBaseDelay)
-	k.Retry.MaxDelay = orDefault(k.Retry.MaxDelay, max(defaultMaxDelay, k.Retry.BaseDelay))
+	k.Concurrency = cmp.Or(k.Concurrency, defaultConcurrency)
+	k.HandlerTimeout = cmp.Or(k.HandlerTimeout, c.Timeout+timeoutMargin)
+	k.Lease = cmp.Or(k.Lease, max(defaultLease, k.HandlerTimeout))
+	k.Retry.MaxAttempts = cmp.Or(k.Retry.MaxAttempts, defaultAttempts)
+	k.Retry.BaseDelay = cmp.Or(k.Retry.BaseDelay, defaultBaseDelay)
+	k.Retry.MaxDelay = cmp.Or(k.Retry.MaxDelay, max(defaultMaxDelay, k.Retry.BaseDelay))
 	k.Name, k.Logger = c.Name, c.Logger
 	return c
-}
-
-func orDefault[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }
 
 // Validate tells what [New] would refuse of these settings, for those who want

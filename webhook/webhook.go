@@ -63,7 +63,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 	return w.consumer.Run(ctx)
 }
 
-// Health returns nil while events can be fetched and their fate recorded, else
+// Health returns nil while events can be fetched and their ends recorded, else
 // an error matching consumer.ErrUnhealthy. The receiver is not part of it:
 // restarting the webhook does not mend the receiver.
 func (w *Webhook) Health() error { return w.consumer.Health() }
@@ -86,5 +86,5 @@ func (w *Webhook) deliver(ctx context.Context, e event.Event) (consumer.Step, er
 	if err != nil {
 		return consumer.Step{}, err
 	}
-	return consumer.Step{}, outcome(a, time.Now(), w.longest)
+	return consumer.Step{}, faultOf(a, time.Now(), w.longest)
 }

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/farandole/farandole/internal/backoff"
 )
 
 // client is a customer of the order service. It sends each request again, with the
@@ -70,9 +72,7 @@ func (c *client) post(ctx context.Context, path, key string, body []byte) ([]byt
 		if err == nil || again == 0 {
 			return answer, err
 		}
-		select {
-		case <-time.After(again):
-		case <-ctx.Done():
+		if !backoff.Wait(ctx, again) {
 			return nil, fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/farandole/farandole/internal/backoff"
 )
 
 const (
@@ -44,8 +46,8 @@ func (c *crasher) run(ctx context.Context) error {
 		victim.kill()
 		c.happened()
 		c.notice("crash: %s killed, its connections cut; back in %d ms", victim.name, away.Milliseconds())
-		if err := sleep(ctx, away); err != nil {
-			return err
+		if !backoff.Wait(ctx, away) {
+			return ctx.Err()
 		}
 		if err := victim.startService(ctx); err != nil {
 			return err
@@ -58,23 +60,12 @@ func (c *crasher) run(ctx context.Context) error {
 func (c *crasher) await(ctx context.Context, events int) error {
 	last, since := c.events(), time.Now()
 	for last < events && time.Since(since) < stalled {
-		if err := sleep(ctx, crashPoll); err != nil {
-			return err
+		if !backoff.Wait(ctx, crashPoll) {
+			return ctx.Err()
 		}
 		if n := c.events(); n != last {
 			last, since = n, time.Now()
 		}
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

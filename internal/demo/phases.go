@@ -12,6 +12,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/backoff"
 	"github.com/farandole/farandole/internal/letters"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/audit"
@@ -79,8 +80,8 @@ func (r *run) breakGateway(ctx context.Context) error {
 		if err := r.gateway.SetFaults(gateway.Faults{Mode: gateway.ModeDown}); err != nil {
 			return err
 		}
-		if err := sleep(ctx, r.dose.outage); err != nil {
-			return err
+		if !backoff.Wait(ctx, r.dose.outage) {
+			return ctx.Err()
 		}
 	}
 	if r.dose.flaky == 0 {

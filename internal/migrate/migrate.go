@@ -15,6 +15,8 @@ import (
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
+
+	"github.com/farandole/farandole/internal/backoff"
 )
 
 // ErrNewer is returned when the tables are those of a newer program.
@@ -50,10 +52,7 @@ func (m Migrations) Up(ctx context.Context, db *sql.DB) error {
 		if err = m.up(ctx, db); err == nil || m.Postgres || errors.Is(err, ErrNewer) || ctx.Err() != nil {
 			break
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Duration(rand.IntN(20*(try+1))) * time.Millisecond): //nolint:gosec // jitter
-		}
+		backoff.Wait(ctx, backoff.FullJitter(20*time.Millisecond, 400*time.Millisecond, try, rand.Float64())) //nolint:gosec // jitter
 	}
 	return err
 }

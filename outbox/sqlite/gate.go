@@ -2,15 +2,15 @@ package sqlite
 
 import (
 	"context"
-	"math/rand/v2"
 	"os"
 	"sync"
 	"time"
+
+	"github.com/farandole/farandole/internal/backoff"
 )
 
 const (
-	// gatePoll is the average pause between two tries to pass the gate. Each is
-	// uniform in [gatePoll/2, 3/2 gatePoll), so that processes do not fall into step.
+	// gatePoll is the average pause between two tries to pass the gate.
 	gatePoll = 2 * time.Millisecond
 	// gatePatience is how long a writer waits at the gate before it goes on without.
 	// The process that has the gate may be stopped.
@@ -66,9 +66,7 @@ func (g *gate) pass(ctx context.Context) error {
 			g.stuck = time.Now().Add(gateStuck)
 			return nil
 		}
-		select {
-		case <-time.After(gatePoll/2 + rand.N(gatePoll)): //nolint:gosec // jitter
-		case <-ctx.Done():
+		if !backoff.Wait(ctx, backoff.Around(gatePoll)) {
 			return ctx.Err()
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"time"
 
+	"github.com/farandole/farandole/internal/backoff"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -30,12 +31,7 @@ const (
 // service is healthy: during an outage of NATS or the database orders are late
 // without having lost their timers.
 func (s *Service) watchOverdue(ctx context.Context) {
-	for delay := overdueFirst; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(delay):
-		}
+	for delay := overdueFirst; backoff.Wait(ctx, delay); {
 		if s.Health() != nil {
 			delay = overdueFirst
 			continue

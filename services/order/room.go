@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/farandole/farandole/internal/backoff"
 )
 
 const (
@@ -54,12 +56,9 @@ func (r *room) enter(ctx context.Context) error {
 			return nil
 		}
 		r.mu.Unlock()
-		select {
-		case <-time.After(roomLook):
-		case <-ctx.Done():
-		}
+		over := !backoff.Wait(ctx, roomLook)
 		r.mu.Lock()
-		if ctx.Err() != nil {
+		if over {
 			return context.Cause(ctx)
 		}
 	}

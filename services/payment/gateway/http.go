@@ -1,13 +1,13 @@
 package gateway
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"time"
+
+	"github.com/farandole/farandole/internal/backoff"
 )
 
 const (
@@ -118,7 +118,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, key, customer st
 	// Only the first answer is delayed. A client whose timeout is shorter than the
 	// delay gets its answer at the next try.
 	if delay := g.faults.delay(customer); delay > 0 && !replayed {
-		if !wait(r.Context(), delay) {
+		if !backoff.Wait(r.Context(), delay) {
 			return
 		}
 	}
@@ -232,18 +232,6 @@ func decode(w http.ResponseWriter, r *http.Request, body any) bool {
 		return false
 	}
 	return true
-}
-
-// wait waits for d. It returns false if the client goes before that.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 func answer(w http.ResponseWriter, status int, body any) {

@@ -12,10 +12,10 @@ import (
 	"github.com/farandole/farandole/consumer"
 )
 
-// outcome says what becomes of an event by the answer to its delivery: nil when
-// the receiver has it. longest bounds a Retry-After. It is pure: the table in
-// outcome_test.go is its specification, docs/webhooks.md shows it to users.
-func outcome(a answer, now time.Time, longest time.Duration) error {
+// faultOf is the error of a delivery by its answer: nil when the receiver has
+// the event. longest bounds a Retry-After. It is pure: the table in
+// fault_test.go is its specification, docs/webhooks.md shows it to users.
+func faultOf(a answer, now time.Time, longest time.Duration) error {
 	err := &statusError{status: a.status, body: string(a.body)}
 	switch a.status / 100 {
 	case 2:
@@ -34,9 +34,9 @@ func outcome(a answer, now time.Time, longest time.Duration) error {
 	return err
 }
 
-// passing are the statuses that begin with a 4 and blame the moment. The others
-// blame the request, which would be the same next time: a person has to mend
-// it or the receiver, and then replays the dead letters.
+// passing are the 4xx statuses after which the same request can succeed later.
+// After the others it cannot: a person has to mend the request or the receiver,
+// and then replays the dead letters.
 func passing() []int {
 	return []int{
 		http.StatusRequestTimeout,

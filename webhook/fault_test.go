@@ -11,7 +11,7 @@ import (
 	"github.com/farandole/farandole/consumer"
 )
 
-func TestOutcome(t *testing.T) {
+func TestFaultOfAnAnswer(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, time.January, 2, 15, 4, 5, 0, time.UTC)
 	const longest = time.Minute
@@ -74,7 +74,7 @@ func TestOutcome(t *testing.T) {
 		{999, "", again},
 		{101, "", again},
 	} {
-		got := outcome(answer{status: tt.status, header: http.Header{"Retry-After": {tt.retryAfter}}}, now, longest)
+		got := faultOf(answer{status: tt.status, header: http.Header{"Retry-After": {tt.retryAfter}}}, now, longest)
 		var status *statusError
 		errors.As(got, &status)
 		if want := tt.want(status); !reflect.DeepEqual(got, want) {
@@ -88,11 +88,11 @@ func TestOutcome(t *testing.T) {
 
 func TestTheAnswerIsToldPrintably(t *testing.T) {
 	t.Parallel()
-	err := outcome(answer{status: 503, body: []byte("maintenance \x1b[2J\u202e\r\nuntil 5 \xff")}, time.Now(), time.Minute)
+	err := faultOf(answer{status: 503, body: []byte("maintenance \x1b[2J\u202e\r\nuntil 5 \xff")}, time.Now(), time.Minute)
 	if got, want := err.Error(), `webhook: receiver: 503 Service Unavailable: "maintenance \x1b[2J\u202e\r\nuntil 5 \xff"`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if err := outcome(answer{status: 302}, time.Now(), time.Minute); !strings.Contains(err.Error(), "redirect not followed") {
+	if err := faultOf(answer{status: 302}, time.Now(), time.Minute); !strings.Contains(err.Error(), "redirect not followed") {
 		t.Error(err)
 	}
 }

@@ -1,0 +1,268 @@
+package dedup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/synadia-io/orbit.go/jetstreamext"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/internal/backoff"
+)
+
+// batch is the batch of a group that is under way.
+type batch struct{ *group }
+
+const (
+	// dropTries is how often a batch is sent that the server drops: while a
+	// stream changes its leader, or other processes have too many batches open.
+	dropTries = 4
+	// dropDelay and maxDropDelay bound the wait before it is sent again.
+	dropDelay, maxDropDelay = 20 * time.Millisecond, time.Second
+	// answerTimeout bounds the search for a batch whose answer got lost.
+	answerTimeout = 5 * time.Second
+)
+
+// commit stores the steps in one batch. The server refuses a batch as a whole. So
+// commit finds the steps at fault, ends them with their own error, and commits the
+// others without them.
+func (b *batch) commit(ctx context.Context, steps []*step) {
+	steps = b.standing(steps)
+	if len(steps) == 0 {
+		return
+	}
+	documents, err := b.send(ctx, steps)
+	var misfit *bus.BatchError
+	switch {
+	case err == nil:
+	case errors.As(err, &misfit):
+		b.failAt(steps, documents, misfit)
+		b.commit(ctx, steps)
+	case faultOfOthers(err) && b.overtaken(ctx, steps):
+		b.commit(ctx, steps)
+	case !faultOfOne(err):
+		for _, s := range steps {
+			b.end(s, err)
+		}
+	case len(steps) > 1:
+		half := len(steps) / 2
+		b.commit(ctx, steps[:half])
+		b.commit(ctx, steps[half:])
+	case errors.Is(err, bus.ErrDuplicate) && dropIDs(steps[0]):
+		b.commit(ctx, steps)
+	case errors.Is(err, bus.ErrConflict):
+		b.end(steps[0], fmt.Errorf("%w: %w", errConflict, err))
+	default:
+		b.end(steps[0], err)
+	}
+}
+
+// standing returns the steps that have not ended. It ends those that build on a
+// step that failed.
+func (b *batch) standing(steps []*step) []*step {
+	return slices.DeleteFunc(slices.Clone(steps), func(s *step) bool {
+		if !s.ended && b.broken(s) {
+			b.end(s, fmt.Errorf("%w: a change before it failed", ErrStale))
+		}
+		return s.ended
+	})
+}
+
+func (b *batch) end(s *step, err error) {
+	s.ended = true
+	b.fail(s, err)
+}
+
+// faultOfOthers says whether an error can mean that another worker has committed
+// a step already. Within the stream's duplicate window the server then finds the
+// message ids of what that worker emitted, before it looks at the mark.
+func faultOfOthers(err error) bool {
+	return errors.Is(err, bus.ErrConflict) || errors.Is(err, bus.ErrDuplicate)
+}
+
+// faultOfOne says whether a single message can be the reason for an error.
+func faultOfOne(err error) bool {
+	return faultOfOthers(err) ||
+		errors.Is(err, bus.ErrRefused) || errors.Is(err, bus.ErrTooLarge) || errors.Is(err, bus.ErrIncomplete)
+}
+
+// send stores the steps and ends them, or returns an error and ends none. The
+// messages are, in this order: the documents, and of each step what goes out and
+// its mark. So the last message, which the server answers, is one of this stream,
+// even if others are not.
+func (b *batch) send(ctx context.Context, steps []*step) (documents []string, err error) {
+	documents, msgs := b.documents(steps)
+	msgs = slices.Grow(msgs, 2*len(steps))
+	for _, s := range steps {
+		msgs = append(msgs, s.out...)
+		if s.mark != nil {
+			msgs = append(msgs, s.mark)
+		}
+	}
+	if len(msgs) == 0 { // these steps only waited for the steps before them
+		b.finishSteps(steps, documents, nil)
+		return documents, nil
+	}
+	for try := range dropTries {
+		var sequences []uint64
+		if sequences, err = b.store(ctx, msgs); err == nil {
+			b.finishSteps(steps, documents, sequences)
+			b.reader.replaced(msgs, sequences) //nolint:contextcheck // a trace outlives the step that leaves it
+			return documents, nil
+		}
+		if !errors.Is(err, bus.ErrIncomplete) && !errors.Is(err, bus.ErrBusy) {
+			return documents, err
+		}
+		<-time.After(backoff.FullJitter(dropDelay, maxDropDelay, try, rand.Float64())) //nolint:gosec // jitter
+	}
+	return documents, b.misfit(ctx, msgs, err)
+}
+
+func (b *batch) finishSteps(steps []*step, documents []string, sequences []uint64) {
+	for _, s := range steps {
+		s.ended = true
+	}
+	b.stored(steps, documents, sequences)
+}
+
+// store stores messages in one batch and returns their sequences.
+func (b *batch) store(ctx context.Context, msgs []*nats.Msg) ([]uint64, error) {
+	pending, err := b.bus.SendBatch(ctx, msgs)
+	if err != nil {
+		return nil, err
+	}
+	receipt, err := pending.Wait(ctx)
+	switch {
+	case err == nil:
+		return upTo(receipt.Sequence, len(msgs)), nil
+	case !errors.Is(err, bus.ErrUnavailable):
+		return nil, err
+	}
+	if sequence, found := b.find(ctx, msgs[len(msgs)-1]); found {
+		return upTo(sequence, len(msgs)), nil
+	}
+	if first, n := b.begun(ctx, msgs); n > 0 {
+		return b.finish(ctx, msgs, upTo(first+uint64(n)-1, n))
+	}
+	return nil, err
+}
+
+// upTo returns the n sequences that end with last.
+func upTo(last uint64, n int) []uint64 {
+	sequences := make([]uint64, n)
+	for i := range slices.Backward(sequences) {
+		sequences[i] = last
+		last--
+	}
+	return sequences
+}
+
+// find looks for a batch whose answer got lost. It is stored if its last message,
+// a mark, is. One that is not found may still be on its way.
+func (b *batch) find(ctx context.Context, mark *nats.Msg) (sequence uint64, found bool) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	m, err := b.reader.last(ctx, mark.Subject)
+	if err != nil || m == nil || !bytes.Equal(m.Data, mark.Data) {
+		return 0, false
+	}
+	return m.Sequence, true
+}
+
+// overtaken ends the steps whose mark or document was written by others, and
+// reports whether there was one. It asks for all of them at once. The replica that
+// answers may lag behind: then the server refuses the next batch, too.
+func (b *batch) overtaken(ctx context.Context, steps []*step) bool {
+	bases := b.bases(steps)
+	subjects := make([]string, 0, len(steps)+len(bases))
+	for _, s := range steps {
+		if s.mark != nil {
+			subjects = append(subjects, s.mark.Subject)
+		}
+	}
+	for subject := range bases {
+		subjects = append(subjects, subject)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	answers, err := jetstreamext.GetLastMsgsFor(ctx, b.bus.JetStream(), b.reader.stream, subjects)
+	if err != nil {
+		return false
+	}
+	last, all := make(map[string]uint64, len(subjects)), true
+	for m, err := range answers {
+		if all = err == nil || errors.Is(err, jetstreamext.ErrNoMessages); err != nil {
+			break // what is known is enough to go on
+		}
+		last[m.Subject] = m.Sequence
+	}
+	for _, s := range steps {
+		if s.mark != nil && last[s.mark.Subject] > s.after {
+			b.end(s, fmt.Errorf("%w: %s", errConflict, s.mark.Subject))
+		}
+	}
+	moved := map[string]bool{}
+	for subject, base := range bases {
+		revision := last[subject]
+		if revision < base && all {
+			revision = b.ask(ctx, subject, base)
+		}
+		if moved[subject] = revision > base || revision < base && all; moved[subject] {
+			b.learn(subject, sighting{revision: revision})
+		}
+	}
+	b.breakOff(steps, moved)
+	return len(b.standing(steps)) < len(steps)
+}
+
+// ask returns the revision of a document, as the stream's leader has it. A replica
+// has told an older revision than the steps follow, or none: either it lags behind,
+// or the stream was made anew or has lost its end.
+func (b *batch) ask(ctx context.Context, subject string, base uint64) uint64 {
+	m, err := b.reader.latest(ctx, subject)
+	if err != nil {
+		return base // the server refuses the next batch if that is wrong
+	}
+	return sequenceOf(m)
+}
+
+// failAt ends the step that a message of the batch belongs to.
+func (b *batch) failAt(steps []*step, documents []string, misfit *bus.BatchError) {
+	i := misfit.Index - len(documents)
+	for _, s := range slices.Backward(steps) { // the last step that writes a document has sent it
+		if i < 0 && s.changes(documents[misfit.Index]) {
+			b.end(s, misfit.Err)
+			return
+		}
+	}
+	for _, s := range steps {
+		i -= len(s.out)
+		if s.mark != nil {
+			i--
+		}
+		if i < 0 {
+			b.end(s, misfit.Err)
+			return
+		}
+	}
+}
+
+// dropIDs takes the message ids off what a step emits, and reports whether there
+// were any. The stream has one of them already, from before this ledger was used.
+// An event that is stored twice under one identity takes effect once all the same,
+// while a step that cannot be stored would never end.
+func dropIDs(s *step) (dropped bool) {
+	for _, m := range s.out {
+		if m.Header.Get(nats.MsgIdHdr) != "" {
+			m.Header.Del(nats.MsgIdHdr)
+			dropped = true
+		}
+	}
+	return dropped
+}
