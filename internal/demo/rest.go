@@ -29,7 +29,7 @@ func awaitRest(ctx context.Context, b *bus.Bus, db *database.Database) error {
 	}
 	tick := time.NewTicker(restPoll)
 	defer tick.Stop()
-	var before snapshot
+	before := snapshot{open: -1} // nothing has been seen yet
 	for calm := 0; calm < restLooks; {
 		now, err := takeSnapshot(ctx, b, o)
 		switch {
@@ -48,6 +48,9 @@ func awaitRest(ctx context.Context, b *bus.Bus, db *database.Database) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
+			if before.open < 0 {
+				return fmt.Errorf("%w: nothing could be counted in time: %w", errRestless, context.Cause(ctx))
+			}
 			return fmt.Errorf("%w: %d events are open: %w", errRestless, before.open, context.Cause(ctx))
 		}
 	}

@@ -54,7 +54,7 @@ func TestAwaitRest_says_what_is_open(t *testing.T) {
 	}
 	restless := func(want string) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // for one look at least
 		defer cancel()
 		if err := awaitRest(ctx, b, st.Database); !errors.Is(err, errRestless) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
