@@ -40,8 +40,10 @@ func TestTimersOfAnOldEventStreamAreMoved(t *testing.T) {
 		}
 	}
 	direct := func(subject string) string { return subject }
+	const soon = 3 * time.Second // enough for the backup on a slow machine
+	due := time.Now().Add(soon)
 	for i := range 3 {
-		set(direct, fmt.Sprint("soon-", i), 300*time.Millisecond) // due while nobody looks
+		set(direct, fmt.Sprint("soon-", i), soon)
 	}
 	set(direct, "later", time.Hour)
 	if err := publishTo(t, b, nats.NewMsg(n.EventSubject("order.placed.v1", "k"))); err != nil {
@@ -56,6 +58,7 @@ func TestTimersOfAnOldEventStreamAreMoved(t *testing.T) {
 	backup.config["allow_msg_schedules"], backup.config["allow_rollup_hdrs"] = false, false
 	backup.config["subjects"] = slices.DeleteFunc(backup.config["subjects"].([]any), func(s any) bool { return s == n.Root("timer.>") })
 	backup.restore(t, b, n.EventsStream())
+	<-time.After(time.Until(due)) // they are due while nobody looks
 
 	p := plan(t, b, topology.New(b.Names(), topology.Config{}))
 	if c := change(t, p, n.EventsStream(), "timers"); !c.Safe || c.Have != "4 in "+n.EventsStream() || c.Want != "in "+n.TimersStream() {
