@@ -28,7 +28,7 @@ func NewBus(tb testing.TB) *bus.Bus {
 	}), topology.Config{})
 }
 
-// Prefix returns a random prefix for bus.Names.
+// Prefix returns a random prefix for event.Names.
 func Prefix() string { return "t" + strings.ToLower(rand.Text()[:12]) }
 
 // Connect connects a bus and closes it at the end of the test. Unless cfg says

@@ -5,7 +5,7 @@
 //
 // A [Registry] holds handlers by event type. A [Consumer] pulls the types'
 // subjects, and what is replayed for it from the dead letters, through one
-// durable at the server, and takes each message on the journey of process.go:
+// durable at the server, and takes each message on the journey of journey.go:
 // decode, claim it in the ledger, handle, make what follows durable together
 // with the done mark, acknowledge. What fails is retried with full jitter, and
 // dead-lettered with its story when it cannot or must not be tried again.

@@ -22,7 +22,7 @@ const (
 	headerReason      = "dlq-reason"
 	headerClass       = "dlq-class"
 	headerError       = "dlq-error"
-	headerAttempts    = "dlq-attempts" // JSON array of bus.Attempt, oldest first
+	headerAttempts    = "dlq-attempts" // JSON array of event.Attempt, oldest first
 	headerFailures    = "dlq-failures"
 	headerCrashes     = "dlq-crashes"
 	headerConsumer    = "dlq-consumer"

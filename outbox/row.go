@@ -38,7 +38,7 @@ type row struct {
 	headers   string // JSON object, without the message id
 	data      []byte
 	attempts  int
-	story     string // JSON list of bus.Attempt
+	story     string // JSON list of event.Attempt
 	age       time.Duration
 	consumer  event.Consumer // whose step has written it; "" if no consumer's step has
 }

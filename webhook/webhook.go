@@ -25,7 +25,7 @@ type Webhook struct {
 }
 
 // New checks the configuration and does no I/O. The error matches [ErrConfig],
-// consumer.ErrConfig, bus.ErrInvalidConsumer or bus.ErrInvalidType.
+// consumer.ErrConfig, event.ErrInvalidConsumer or event.ErrInvalidType.
 func New(b *bus.Bus, cfg Config) (*Webhook, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

@@ -33,7 +33,7 @@ const (
 //
 // The pool has at most 24 connections. It closes those that were idle for five minutes,
 // or open for an hour. The methods of [sql.DB] change that. So three processes fit into
-// the 100 connections that a server takes by default. [outbox.Inbox] says how handlers
+// the 100 connections that a server takes by default. [outbox.Ledger] says how handlers
 // share them. Unless url says otherwise, application_name
 // is "farandole" and a connection must be there within 10 s.
 //

@@ -21,7 +21,7 @@ var ErrQueue = errors.New("sqlite: another transaction of this process has been 
 var ErrDisk = errors.New("sqlite: the disk does not take what was committed")
 
 // errRolledBack is returned to whoever goes on in a transaction that SQLite has
-// ended. outbox.Inbox knows it by the error that it wraps.
+// ended. outbox.Ledger knows it by the error that it wraps.
 var errRolledBack = fmt.Errorf("sqlite: a statement that failed, or ended it, has taken the transaction along: begin another one: %w", sql.ErrTxDone)
 
 var errReadOnly = errors.New("the file or its directory is read-only")
