@@ -113,7 +113,7 @@ func (c *serveCmd) complete() error {
 	case c.Embedded && c.Store == "":
 		return usageErrorf("serve: --embedded needs --store DIR: the server keeps its data there")
 	case !c.Embedded && c.Store != "" && !c.runs("order"):
-		return usageErrorf("serve: --store is of no use here: only the embedded server and order keep data in it: leave it out, or add --embedded or order")
+		return usageErrorf("serve: --store has no use here, because only the embedded server and order keep data in it: leave it out, or add --embedded or order")
 	case c.runs("order") && c.Store == "" && c.DatabaseURL == "":
 		return usageErrorf("serve: order needs a database: --store DIR for SQLite in DIR/%s, or --database-url URL (DATABASE_URL) for Postgres", orderFile)
 	case c.runs("order") && c.DatabaseURL != "" && !database.IsURL(c.DatabaseURL): // not shown: it may hold a password

@@ -119,7 +119,7 @@ func (c *checker) checkFollowUps(id string) {
 	following := map[string][]string{}
 	for _, e := range events {
 		withdrawn = withdrawn || e.Type == cancelRequested
-		if e.Type != deadline { // it follows besides, for every order that is placed
+		if e.Type != deadline { // it is a timer's event, and may come besides the one that must follow
 			following[e.Causation] = append(following[e.Causation], e.Type)
 		}
 	}
