@@ -15,6 +15,7 @@ import (
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/state"
+	"github.com/farandole/farandole/topology"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
@@ -116,7 +117,11 @@ func (s *shop) available(sku string) int {
 // takes effect once, with all its documents.
 func TestHot_documents(t *testing.T) {
 	t.Parallel()
-	b := bustest.NewBus(t)
+	b := bustest.Connect(t, bus.Config{
+		InProcess: bustest.Server(t), Names: event.Names{Prefix: bustest.Prefix()},
+		PublishTimeout: time.Minute, // on a busy machine the steps of one document take long, in a row
+	})
+	bustest.Provision(t, b, topology.Config{})
 	shops := []*shop{open(t, b), open(t, b)}
 	const n = 200
 	shops[0].seed(n, "widget", "gadget")

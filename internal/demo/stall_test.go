@@ -1,12 +1,14 @@
 package demo
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -44,14 +46,28 @@ func TestDemo_gives_up_when_nothing_happens_any_more(t *testing.T) {
 
 func TestDemo_goes_on_while_something_happens(t *testing.T) {
 	t.Parallel()
-	cfg := Config{Orders: 24, Rate: 4, Seed: 1, Faults: None, Patience: 3 * time.Second}
-	r, err := Run(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !r.Audit.OK || r.ElapsedMS < cfg.Patience.Milliseconds()*3/2 {
-		t.Errorf("it took %d ms: %v", r.ElapsedMS, r.Audit.Violations)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := &run{system: &system{cfg: Config{Patience: 3 * time.Second}}, watcher: &watcher{}}
+		ctx, cancel := r.untilStalled(t.Context())
+		defer cancel()
+		for i := range 20 {
+			<-time.After(2 * time.Second)
+			if i%2 == 0 {
+				r.placed.Add(1)
+				continue
+			}
+			r.watcher.mu.Lock()
+			r.watcher.events++
+			r.watcher.mu.Unlock()
+		}
+		if err := context.Cause(ctx); err != nil {
+			t.Errorf("given up while something happens: %v", err)
+		}
+		<-ctx.Done()
+		if err := context.Cause(ctx); !errors.Is(err, errStalled) {
+			t.Errorf("given up for %v", err)
+		}
+	})
 }
 
 func TestClient_comes_again_when_the_service_says(t *testing.T) {
