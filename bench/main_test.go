@@ -15,6 +15,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/hopbench"
 	"github.com/farandole/farandole/internal/testkit/require"
 )
@@ -112,7 +113,7 @@ func TestVariants_write_the_same_headers(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			m, err := stream.GetLastMsgForSubject(ctx, stage.Bus.Names().EventSubject(hopbench.Out.Type(), hopbench.KeyOf(0)))
+			m, err := stream.GetLastMsgForSubject(ctx, stage.Bus.Names().Stored(stage.Bus.Names().EventSubject(hopbench.Out.Type(), hopbench.KeyOf(0)), event.DefaultPartitions))
 			if err != nil {
 				return err
 			}

@@ -55,7 +55,8 @@ func (p *Pending) gone() error {
 // compare says how a stored message is another one than this.
 func (p *Pending) compare(there *nats.Msg) error {
 	mine, theirs := identify(p.msg), identify(there)
-	same := mine.event == theirs.event && (mine.subject == theirs.subject || mine.event && mine.typ == theirs.typ && mine.key == theirs.key && folded(mine.subject, theirs.subject)) &&
+	published, stored := p.bus.cfg.Names.Published(mine.subject), p.bus.cfg.Names.Published(theirs.subject)
+	same := mine.event == theirs.event && (published == stored || mine.event && mine.typ == theirs.typ && mine.key == theirs.key && folded(published, stored)) &&
 		mine.source == theirs.source && mine.id == theirs.id
 	switch {
 	case !same:

@@ -125,7 +125,7 @@ func TestDuplicateOnAFoldedSubject(t *testing.T) {
 	}
 	cfg := s.CachedInfo().Config
 	cfg.SubjectTransform = &jetstream.SubjectTransformConfig{
-		Source: root + "*.*.*.*", Destination: root + "{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}.{{partition(8,4)}}",
+		Source: root + "*.*.*.*", Destination: root + "{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}.{{partition(8,4)}}.{{partition(8,4)}}",
 	}
 	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)

@@ -346,7 +346,7 @@ func TestEventOnASubjectOfAnotherIsParked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			subject := s.bus.Names().EventSubject(tt.eventType, tt.key)
+			subject := s.storedOn(tt.eventType, tt.key)
 			if tt.redrive {
 				subject = s.bus.Names().RedriveSubject("payment", subject)
 			}

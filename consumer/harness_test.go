@@ -256,6 +256,11 @@ func (s *system) stored(t event.Type) []event.Event {
 	return events
 }
 
+// storedOn is the subject on which the stream has an event.
+func (s *system) storedOn(t event.Type, k event.Key) string {
+	return s.bus.Names().Stored(s.bus.Names().EventSubject(t, k), event.DefaultPartitions)
+}
+
 // messages reads what a stream holds on a subject.
 func (s *system) messages(stream, subject string) []jetstream.Msg {
 	s.tb.Helper()

@@ -150,7 +150,7 @@ func TestTimerIsAnEventForLater(t *testing.T) {
 		event.Extension(got, event.ExtCausation) != e.ID() || event.Extension(got, event.ExtCorrelation) != "o 1" || string(got.Data()) != `{"amount":1}` {
 		t.Errorf("the timer's event is\n%s, want id %s, time %s", got, want.ID, want.Time)
 	}
-	if want := s.bus.Names().EventSubject(due.Type(), "o 1"); m.Subject() != want {
+	if want := s.storedOn(due.Type(), "o 1"); m.Subject() != want {
 		t.Errorf("stored on %s, want %s", m.Subject(), want)
 	}
 	if at, err := m.Metadata(); err != nil || at.Timestamp.Before(got.Time()) {
@@ -313,7 +313,7 @@ func TestTimersThatCannotBeAreDeadLettered(t *testing.T) {
 		want string
 	}{
 		"a name with a dot":  {consumer.Step{Timers: []consumer.Timer{odd}}, `name "a.b"`},
-		"a name of our own":  {consumer.Step{Timers: []consumer.Timer{own}}, `"retry" is reserved`},
+		"a name of our own":  {consumer.Step{Timers: []consumer.Timer{own}}, `"retry" is taken`},
 		"no key":             {consumer.Step{Timers: []consumer.Timer{none}}, "empty key"},
 		"no time":            {consumer.Step{Timers: []consumer.Timer{deadline("k", 0)}}, "after 0s"},
 		"the past":           {consumer.Step{Timers: []consumer.Timer{deadline("k", -1)}}, "after -1ns"},

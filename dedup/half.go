@@ -71,8 +71,13 @@ func (s *streamStore) whole(ctx context.Context, m *jetstream.RawStreamMsg) erro
 func (b *batch) begun(ctx context.Context, msgs []*nats.Msg) (first uint64, n int) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
+	stream, err := b.reader.open(ctx)
+	if err != nil {
+		return 0, 0
+	}
+	names, partitions := b.bus.Names(), bus.Partitions(stream.CachedInfo().Config)
 	stored := func(i int) uint64 {
-		m, err := b.reader.latest(ctx, msgs[i].Subject)
+		m, err := b.reader.latest(ctx, names.Stored(msgs[i].Subject, partitions))
 		if err != nil || m == nil || m.Header.Get(bus.HeaderBatchID) != msgs[0].Header.Get(bus.HeaderBatchID) || m.Header.Get(bus.HeaderBatchID) == "" {
 			return 0
 		}

@@ -67,11 +67,11 @@ func stored(t *testing.T, b *bus.Bus, subject string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(subject))
+	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(b.Names().Stored(subject, event.DefaultPartitions)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return int(info.State.Subjects[subject])
+	return int(info.State.Subjects[b.Names().Stored(subject, event.DefaultPartitions)])
 }
 
 // marks lists the keys as any KV client sees them.

@@ -57,7 +57,7 @@ type Ledger interface {
 	// the time that the answer takes.
 	Now(ctx context.Context) (time.Time, error)
 	// Remember adds to the subjects of which c may have handled events, each as
-	// "EVENTS events.order.placed.v1.*" (stream and filter). They are kept for ever:
+	// "EVENTS events.order.placed.v1.>" (stream and filter). They are kept for ever:
 	// when the durable at the server is lost, they tell that old events were handled.
 	Remember(ctx context.Context, c event.Consumer, subjects []string) error
 	// Subjects returns what Remember was told for c; false if it was told nothing.

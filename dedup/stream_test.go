@@ -70,6 +70,7 @@ func subjects(tb testing.TB, b *bus.Bus, filter string) map[string]uint64 {
 	return subjectsOf(tb, b, b.Names().EventsStream(), filter)
 }
 
+// subjectsOf counts what a stream has, by the subject on which it was published.
 func subjectsOf(tb testing.TB, b *bus.Bus, name, filter string) map[string]uint64 {
 	tb.Helper()
 	stream, err := b.JetStream().Stream(tb.Context(), name)
@@ -80,7 +81,11 @@ func subjectsOf(tb testing.TB, b *bus.Bus, name, filter string) map[string]uint6
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return info.State.Subjects
+	counts := map[string]uint64{}
+	for subject, n := range info.State.Subjects {
+		counts[b.Names().Published(subject)] += n
+	}
+	return counts
 }
 
 // handed is a first delivery.

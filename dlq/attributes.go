@@ -57,6 +57,7 @@ func attribute(h nats.Header, name string) string {
 // typeOfSubject reads the event type from an event or redrive subject of this
 // system; "" for other subjects.
 func typeOfSubject(n event.Names, subject string) string {
+	subject = n.Published(subject)
 	rest, ok := strings.CutPrefix(subject, n.Root("events."))
 	if !ok {
 		if rest, ok = strings.CutPrefix(subject, n.Root("redrive.")); !ok {

@@ -112,7 +112,7 @@ func (n Names) isEventOn(subject string, m *nats.Msg) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotAdmitted, err)
 	}
-	if token, ok := strings.CutPrefix(subject, strings.TrimSuffix(n.TypeFilter(t), "*")); !ok || !isKeyToken(token) || n.CheckSubject(subject, e) != nil {
+	if token, ok := strings.CutPrefix(subject, strings.TrimSuffix(n.TypeFilter(t), ">")); !ok || !isKeyToken(token) || n.CheckSubject(subject, e) != nil {
 		return fmt.Errorf("%w: subject %s: an event of this type and key belongs on %s", ErrNotAdmitted, text.Quote(subject), text.Quote(n.EventSubject(t, PartitionKey(e))))
 	}
 	if id, want := m.Header[nats.MsgIdHdr], string(EventKeyOf(e)); len(id) != 1 || id[0] != want {

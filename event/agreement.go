@@ -13,9 +13,12 @@ import (
 // the subject, handlers by the event; one that says two things is neither.
 //
 //   - The type tokens are the event's type without the reverse-DNS prefix.
-//   - The key token is the event's partitionkey, escaped, if the event has one.
-//     A token of digits alone may be the partition that a folding stream has
-//     put in the key's place, so it is not compared.
+//   - The key token, which is the last one, is the event's partitionkey, escaped,
+//     if the event has one. A token of digits alone may be what a folding stream
+//     has put in the key's place, so it is not compared.
+//
+// Between the two stands the partition, of digits alone, where the stream has put
+// one in.
 //
 // Any other subject, of a stream that is not Farandole's for instance, is free.
 func (n Names) CheckSubject(subject string, e Event) error {
@@ -23,11 +26,11 @@ func (n Names) CheckSubject(subject string, e Event) error {
 	if !ok {
 		return nil
 	}
-	at := max(0, strings.LastIndexByte(rest, '.'))
-	if t := n.bare(e.Type()); rest[:at] != t {
+	t, _, token := splitTokens(rest)
+	if t != n.bare(e.Type()) {
 		return fmt.Errorf("%w: type: %s on subject %s", ErrDecode, text.Quote(e.Type()), text.Quote(subject))
 	}
-	token, key := rest[at+1:], Extension(e, ExtKey)
+	key := Extension(e, ExtKey)
 	if key == "" || token == EscapeKey(Key(key)) || isPartition(token) {
 		return nil
 	}
@@ -50,7 +53,7 @@ func (n Names) eventTokens(subject string) (tokens string, ok bool) {
 	return tokens, ok
 }
 
-// isPartition reports whether a key token can be the number of a partition.
+// isPartition reports whether a token can be the number of a partition.
 func isPartition(token string) bool {
 	return token != "" && len(token) <= 10 && strings.Trim(token, "0123456789") == ""
 }

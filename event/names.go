@@ -193,23 +193,25 @@ func (n Names) DLQStream() string { return n.dashed("DLQ") }
 // Bucket is the name of one of the system's KV buckets, as in Bucket("dedup").
 func (n Names) Bucket(name string) string { return n.dashed(name) }
 
-// EventSubject is the subject of an event: events.<type>.<key>. The type may
-// have the reverse-DNS prefix. Neither is checked.
+// EventSubject is the subject on which an event is published: events.<type>.<key>.
+// The type may have the reverse-DNS prefix. Neither is checked. Where the stream
+// has it says [Names.Stored].
 func (n Names) EventSubject(t Type, k Key) string {
 	return n.dotted("events.") + n.bare(string(t)) + "." + EscapeKey(k)
 }
 
-// TypeFilter is the subject filter for all events of one type.
+// TypeFilter is the subject filter for all events of one type, also for those that
+// were stored before there were partitions.
 func (n Names) TypeFilter(t Type) string {
-	return n.dotted("events.") + n.bare(string(t)) + ".*"
+	return n.dotted("events.") + n.bare(string(t)) + ".>"
 }
 
 // EventsFilter is the subject filter for all events.
 func (n Names) EventsFilter() string { return n.dotted("events.>") }
 
 // RedriveSubject is where the message that was stored on subject goes when it
-// is replayed for one consumer only: redrive.<consumer>.<subject without "events.">.
-// A subject that is itself a redrive of that consumer is returned unchanged.
+// is replayed for one consumer only: redrive.<consumer>.<subject without "events.">,
+// with the partition that the subject has. A subject that is itself a redrive of that consumer is returned unchanged.
 func (n Names) RedriveSubject(c Consumer, subject string) string {
 	prefix := n.dotted("redrive.") + string(c) + "."
 	if strings.HasPrefix(subject, prefix) {

@@ -84,7 +84,7 @@ func TestNamesMakesEverySubject(t *testing.T) {
 		{"event, escaped", plain.EventSubject("order.placed.v1", "a.b *"), "events.order.placed.v1.a=2Eb=20=2A"},
 		{"event, prefix", shop.EventSubject("order.placed.v1", "k"), "shop.events.order.placed.v1.k"},
 		{"event, type prefix", shop.EventSubject("com.acme.order.placed.v1", "k"), "shop.events.order.placed.v1.k"},
-		{"type filter", shop.TypeFilter("com.acme.order.placed.v1"), "shop.events.order.placed.v1.*"},
+		{"type filter", shop.TypeFilter("com.acme.order.placed.v1"), "shop.events.order.placed.v1.>"},
 		{"events filter", shop.EventsFilter(), "shop.events.>"},
 		{"redrive", plain.RedriveSubject("payment", "events.order.placed.v1.k"), "redrive.payment.order.placed.v1.k"},
 		{"redrive, prefix", shop.RedriveSubject("payment", "shop.events.order.placed.v1.k"), "shop.redrive.payment.order.placed.v1.k"},

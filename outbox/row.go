@@ -88,7 +88,7 @@ func (r row) admitted(names event.Names, types []event.Type) (*nats.Msg, error) 
 		err = names.AdmitTimer(r.consumer, m)
 	default:
 		err = names.AdmitEvent(m)
-		if err == nil && r.consumer == "" && len(types) > 0 && !slices.ContainsFunc(types, func(t event.Type) bool { return names.TypeFilter(t) == r.about()+".*" }) {
+		if err == nil && r.consumer == "" && len(types) > 0 && !slices.ContainsFunc(types, func(t event.Type) bool { return names.TypeFilter(t) == r.about()+".>" }) {
 			err = fmt.Errorf("%w: subject %s: this relay is for rows of %v", event.ErrNotAdmitted, r.subject, types)
 		}
 	}

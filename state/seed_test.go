@@ -34,8 +34,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// A seeded document that is gone is lost for every process, not only for the one
-// that has seeded it.
+// What was seeded and is gone is lost, for every process.
 func TestSeed_of_a_lost_document(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)

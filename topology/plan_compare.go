@@ -14,7 +14,7 @@ import (
 
 // comparison collects how an existing stream differs from a wanted one. Its
 // next configuration starts as what exists, so that whatever is not ours to
-// decide (placement, transforms, description) stays.
+// decide (placement, description) stays.
 type comparison struct {
 	have, want, next jetstream.StreamConfig
 	changes          []Change
@@ -47,6 +47,7 @@ func compare(have, want jetstream.StreamConfig) Step {
 	c.allow("allow_msg_schedules", &c.next.AllowMsgSchedules, want.AllowMsgSchedules)
 	c.rollup()
 	c.sources()
+	c.partitions()
 	c.allow("allow_direct", &c.next.AllowDirect, want.AllowDirect)
 	c.deny("deny_delete", &c.next.DenyDelete, want.DenyDelete)
 	c.deny("deny_purge", &c.next.DenyPurge, want.DenyPurge)

@@ -29,7 +29,7 @@ func NewPlan(ctx context.Context, b *bus.Bus, t Topology) (Plan, error) {
 	for _, want := range t.Streams {
 		var step Step
 		err := b.Await(ctx, func(ctx context.Context) (err error) {
-			step, err = planStream(ctx, b, want)
+			step, err = planStream(ctx, b, want, t.anyPartitions)
 			return err
 		})
 		if err != nil {
@@ -49,6 +49,9 @@ func NewPlan(ctx context.Context, b *bus.Bus, t Topology) (Plan, error) {
 // also when the server did not do what it was told. It waits like [NewPlan].
 func Apply(ctx context.Context, b *bus.Bus, p Plan) error {
 	if err := p.Err(); err != nil {
+		return err
+	}
+	if err := checkPartitions(ctx, b, p); err != nil {
 		return err
 	}
 	for _, s := range p.Steps {
@@ -78,7 +81,7 @@ func Provision(ctx context.Context, b *bus.Bus, t Topology) (Plan, error) {
 	}
 }
 
-func planStream(ctx context.Context, b *bus.Bus, want jetstream.StreamConfig) (Step, error) {
+func planStream(ctx context.Context, b *bus.Bus, want jetstream.StreamConfig, anyPartitions bool) (Step, error) {
 	have, err := streamConfig(ctx, b, want.Name)
 	var step Step
 	switch {
@@ -87,9 +90,16 @@ func planStream(ctx context.Context, b *bus.Bus, want jetstream.StreamConfig) (S
 	case err != nil:
 		return Step{}, err
 	default:
+		partitions := want.SubjectTransform
+		if anyPartitions {
+			want.SubjectTransform = nil
+		}
 		step = compare(have, want)
 		if want.Name == b.Names().EventsStream() {
-			if err := planTimers(ctx, b, &step); err != nil {
+			if anyPartitions {
+				keepPartitions(&step, have, partitions)
+			}
+			if err := errors.Join(planPartitions(ctx, b, &step, have), planTimers(ctx, b, &step)); err != nil {
 				return Step{}, err
 			}
 		}
@@ -227,6 +237,14 @@ func impossible(b *bus.Bus, want jetstream.StreamConfig) []Change {
 			Setting: "replicas", Have: "one server", Want: show(want.Replicas),
 			Why: "replicas need a cluster: connect to one, or set Replicas to 1",
 		})
+	}
+	if t := want.SubjectTransform; t != nil {
+		if _, ok := partitionsOf(t, t.Source); !ok {
+			changes = append(changes, Change{
+				Setting: settingPartitions, Have: t.Destination, Want: fmt.Sprintf("1 to %d", event.MaxPartitions),
+				Why: "so many cannot be: choose another number of Partitions",
+			})
+		}
 	}
 	if want.MaxAge > 0 && want.Duplicates > want.MaxAge {
 		changes = append(changes, Change{

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,18 +14,30 @@ const (
 	DefaultDuplicates = 2 * time.Minute
 	// markerTTL is how long a KV bucket remembers that a key's time is over.
 	markerTTL = time.Hour
+	// memberAge is how long a member counts as alive after it has last said so.
+	memberAge = 4 * time.Second
+	// memberMarkerTTL is how long the server keeps what tells watchers that a member
+	// is gone: the shortest that it takes.
+	memberMarkerTTL = time.Second
 )
 
 // Topology is the streams and buckets a system wants.
 type Topology struct {
 	Streams []jetstream.StreamConfig
+
+	anyPartitions bool // an event stream that exists may have as many as it has
 }
 
 // Config are the choices of [New].
 type Config struct {
 	// Replicas of every stream. Defaults to 1.
 	Replicas int
-	// Buckets are the KV buckets, besides dedup and state. Defaults to none.
+	// Partitions is into how many the event stream puts the keys, from 1 to
+	// [event.MaxPartitions]: as many processes can share the work of one consumer
+	// with the partition ledger. Defaults to those that the stream has, also if
+	// these are none; a new stream has [event.DefaultPartitions].
+	Partitions int
+	// Buckets are the KV buckets, besides dedup, state and members. Defaults to none.
 	Buckets []string
 	// Duplicates is how long the event stream recognises a message id, so that
 	// publishing again stores nothing. It must not exceed EventsMaxAge.
@@ -43,10 +56,14 @@ type Config struct {
 // New returns what this system wants: the streams of timers, events and
 // dead letters, and the KV buckets. It asks nobody; see [Provision].
 func New(names event.Names, cfg Config) Topology {
-	t := Topology{Streams: []jetstream.StreamConfig{timersStream(names, cfg), eventsStream(names, cfg), dlqStream(names, cfg)}}
+	t := Topology{
+		Streams:       []jetstream.StreamConfig{timersStream(names, cfg), eventsStream(names, cfg), dlqStream(names, cfg)},
+		anyPartitions: cfg.Partitions == 0,
+	}
 	for _, bucket := range append([]string{"dedup", event.StateBucket}, cfg.Buckets...) {
 		t.Streams = append(t.Streams, bucketStream(names.Bucket(bucket), cfg))
 	}
+	t.Streams = append(t.Streams, membersStream(names.Bucket(event.MembersBucket), cfg))
 	return t
 }
 
@@ -106,6 +123,8 @@ func eventsStream(names event.Names, cfg Config) jetstream.StreamConfig {
 	if s.Duplicates == 0 {
 		s.Duplicates = DefaultDuplicates
 	}
+	source, destination := names.PartitionTransform(cmp.Or(cfg.Partitions, event.DefaultPartitions))
+	s.SubjectTransform = &jetstream.SubjectTransformConfig{Source: source, Destination: destination}
 	for _, root := range []string{"events.>", "redrive.>", "ledger.>", "state.>"} {
 		s.Subjects = append(s.Subjects, names.Root(root))
 	}
@@ -154,6 +173,15 @@ func bucketStream(bucket string, cfg Config) jetstream.StreamConfig {
 		AllowMsgTTL:            true,
 		SubjectDeleteMarkerTTL: markerTTL,
 	}
+}
+
+// membersStream is the bucket of those who own partitions: who says nothing for a
+// while is not in it any more, and watchers are told. It is a file: in memory its
+// sequences would begin anew with the server, and watchers miss what has a lower one.
+func membersStream(bucket string, cfg Config) jetstream.StreamConfig {
+	s := bucketStream(bucket, cfg)
+	s.MaxAge, s.Duplicates, s.SubjectDeleteMarkerTTL = memberAge, memberAge, memberMarkerTTL
+	return s
 }
 
 func unlimited(n int64) int64 {

@@ -111,7 +111,7 @@ func TestTail_by_key_on_a_stream_that_folds(t *testing.T) {
 	cfg := stream.CachedInfo().Config
 	cfg.SubjectTransform = &jetstream.SubjectTransformConfig{
 		Source:      s.Names().Root("events.*.*.*.*"),
-		Destination: s.Names().Root("events.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}.{{partition(1,4)}}"),
+		Destination: s.Names().Root("events.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}.{{partition(8,4)}}.{{partition(1,4)}}"),
 	}
 	_, err = s.JetStream().UpdateStream(t.Context(), cfg)
 	must(t, err)

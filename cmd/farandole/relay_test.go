@@ -19,7 +19,7 @@ import (
 
 var relayReady = regexp.MustCompile(`ready: relay, (http://\S+), NATS \S+`)
 
-// byHand is how a program in another language adds a row: a plain INSERT.
+// byHand is how a program in another language adds a row.
 const byHand = `INSERT INTO shop_outbox (message_id, subject, key, headers, data) VALUES ($1, $2, 'ord-1',
 	'{"ce-specversion":"1.0","ce-id":"1","ce-source":"/shop","ce-type":"order.placed.v1","ce-partitionkey":"ord-1"}', $3)`
 
@@ -64,7 +64,7 @@ func TestRelay_publishes_what_others_write(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				m, err := stream.GetLastMsgForSubject(t.Context(), subject)
+				m, err := stream.GetLastMsgForSubject(t.Context(), s.Names().Stored(subject, event.DefaultPartitions))
 				if err == nil && string(m.Data) != "\x00\xff" {
 					err = fmt.Errorf("data %q", m.Data)
 				}

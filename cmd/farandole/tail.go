@@ -63,28 +63,38 @@ func (c *tailCmd) options(ctx context.Context, a *app, b *bus.Bus) (follow.Optio
 	if o.NoFollow && o.Since.IsZero() {
 		o.FromStart = true // else there would be nothing to show
 	}
-	n, key := b.Names(), "*"
-	if c.Key != "" && !c.folded(ctx, b) {
-		key = event.EscapeKey(event.Key(c.Key))
+	types := c.Type
+	if len(types) == 0 {
+		types = []string{"*.*.*"}
 	}
-	for _, t := range c.Type {
-		bare, err := n.TypeOf(t)
-		if err != nil {
-			return o, usageError{"tail: " + err.Error()}
+	n, byKey := b.Names(), c.Key != "" && !c.folded(ctx, b)
+	for _, t := range types {
+		if len(c.Type) > 0 {
+			bare, err := n.TypeOf(t)
+			if err != nil {
+				return o, usageError{"tail: " + err.Error()}
+			}
+			t = string(bare)
 		}
-		o.Filters = append(o.Filters, n.Root("events."+string(bare)+"."+key))
-	}
-	if len(c.Type) == 0 && key != "*" {
-		o.Filters = []string{n.Root("events.*.*.*." + key)}
+		switch key := event.EscapeKey(event.Key(c.Key)); {
+		case byKey: // with a partition before the key, and without
+			o.Filters = append(o.Filters, n.Root("events."+t+".*."+key), n.Root("events."+t+"."+key))
+		case len(c.Type) > 0:
+			o.Filters = append(o.Filters, n.TypeFilter(event.Type(t)))
+		}
 	}
 	return o, nil
 }
 
-// folded reports whether the stream's subjects may hold partitions instead of keys.
+// folded reports whether the stream's subjects may hold numbers instead of keys.
 // If that cannot be found out it is true, and all events are read.
 func (c *tailCmd) folded(ctx context.Context, b *bus.Bus) bool {
 	stream, err := b.Stream(ctx, b.Names().EventsStream())
-	return err != nil || stream.CachedInfo().Config.SubjectTransform != nil
+	if err != nil {
+		return true
+	}
+	t := stream.CachedInfo().Config.SubjectTransform
+	return t != nil && !strings.HasSuffix(t.Destination, ".{{wildcard(4)}}")
 }
 
 // wants filters by what the server cannot: an event's own key and correlation.

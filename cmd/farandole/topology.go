@@ -18,7 +18,8 @@ type topologyCmd struct {
 
 type topologyFlags struct {
 	jsonFlag
-	Replicas int `default:"1" env:"FARANDOLE_REPLICAS" help:"Replicas of every stream: 1, 3 or 5."`
+	Replicas   int `default:"1" env:"FARANDOLE_REPLICAS" help:"Replicas of every stream: 1, 3 or 5."`
+	Partitions int `env:"FARANDOLE_PARTITIONS" help:"Partitions of the event stream. Default: those it has; 32 for a new stream."`
 }
 
 type topologyPlanCmd struct {
@@ -32,7 +33,7 @@ type topologyApplyCmd struct {
 // Run prints the plan; a refusal is exit code 1.
 func (c *topologyPlanCmd) Run(ctx context.Context, a *app) error {
 	return a.withBus(ctx, "topology", func(b *bus.Bus) error {
-		plan, err := topology.NewPlan(ctx, b, topology.New(b.Names(), wantedTopology(c.Replicas)))
+		plan, err := topology.NewPlan(ctx, b, c.wanted(b))
 		if err != nil {
 			return err
 		}
@@ -43,7 +44,7 @@ func (c *topologyPlanCmd) Run(ctx context.Context, a *app) error {
 // Run carries the plan out, unless a step of it is refused.
 func (c *topologyApplyCmd) Run(ctx context.Context, a *app) error {
 	return a.withBus(ctx, "topology", func(b *bus.Bus) error {
-		plan, err := topology.NewPlan(ctx, b, topology.New(b.Names(), wantedTopology(c.Replicas)))
+		plan, err := topology.NewPlan(ctx, b, c.wanted(b))
 		if err != nil {
 			return err
 		}
@@ -52,6 +53,12 @@ func (c *topologyApplyCmd) Run(ctx context.Context, a *app) error {
 		}
 		return topology.Apply(ctx, b, plan)
 	})
+}
+
+func (c *topologyFlags) wanted(b *bus.Bus) topology.Topology {
+	cfg := wantedTopology(c.Replicas)
+	cfg.Partitions = c.Partitions
+	return topology.New(b.Names(), cfg)
 }
 
 // print shows a plan. It returns errSilent if a step is refused.

@@ -11,6 +11,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 )
 
 func TestMain(m *testing.M) { bustest.Main(m) }
@@ -59,7 +60,7 @@ func TestServiceGrantsOneCouponForAnEventPublishedTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bustest.Eventually(t, time.Minute, func() error {
+	bustest.Eventually(t, 10*time.Second, func() error {
 		c, err := stream.Consumer(t.Context(), "coupons")
 		if err != nil {
 			return err
@@ -74,7 +75,7 @@ func TestServiceGrantsOneCouponForAnEventPublishedTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(info.State.Subjects) != 1 || info.State.Subjects[b.Names().EventSubject(granted.Type(), "ada")] != 1 {
+	if len(info.State.Subjects) != 1 || info.State.Subjects[b.Names().Stored(b.Names().EventSubject(granted.Type(), "ada"), event.DefaultPartitions)] != 1 {
 		t.Errorf("coupons: %v, want one for ada", info.State.Subjects)
 	}
 	stop()

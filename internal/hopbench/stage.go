@@ -136,7 +136,7 @@ func (s *Stage) Verify(ctx context.Context, n int) error {
 	return nil
 }
 
-// Outgoing counts the stored outgoing events by subject.
+// Outgoing counts the stored outgoing events by the subject on which they were published.
 func (s *Stage) Outgoing(ctx context.Context) (map[string]uint64, error) {
 	names := s.Bus.Names()
 	stream, err := s.Bus.Stream(ctx, names.EventsStream())
@@ -147,5 +147,9 @@ func (s *Stage) Outgoing(ctx context.Context) (map[string]uint64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hop: verify: %w", err)
 	}
-	return info.State.Subjects, nil
+	counts := map[string]uint64{}
+	for subject, n := range info.State.Subjects {
+		counts[names.Published(subject)] += n
+	}
+	return counts, nil
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// booksTimeout is how long reading the gateway's books may take.
+// booksTimeout bounds reading the gateway's books.
 const booksTimeout = 30 * time.Second
 
 func (e *Evidence) collectBooks(ctx context.Context, booksURL string) error {

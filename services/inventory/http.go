@@ -7,14 +7,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Handler serves GET /stock: the documents of all SKUs, as a JSON array sorted by SKU.
+// Handler serves GET /stock: the documents of all SKUs, by name.
 func (s *Service) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /stock", s.getStock)
 	return mux
 }
 
-// Metrics returns the consumer's metrics.
+// Metrics are the service's metrics.
 func (s *Service) Metrics() prometheus.Gatherer { return s.metrics }
 
 func (s *Service) getStock(w http.ResponseWriter, r *http.Request) {

@@ -11,7 +11,7 @@ import (
 	"github.com/farandole/farandole/state"
 )
 
-// captured handles payment.captured.v1.
+// captured holds the items of a paid order, or none of them.
 func (s *Service) captured(ctx context.Context, _ event.Event, p events.Captured) (consumer.Step, error) {
 	if err := p.Validate(); err != nil {
 		return consumer.Step{}, consumer.Permanent(err)
@@ -21,22 +21,23 @@ func (s *Service) captured(ctx context.Context, _ event.Event, p events.Captured
 	})
 }
 
-// confirmed handles order.confirmed.v1.
+// confirmed lets the items of a confirmed order leave the stock.
 func (s *Service) confirmed(ctx context.Context, _ event.Event, p events.Confirmed) (consumer.Step, error) {
 	return s.react(ctx, p.OrderID, nil, onConfirmed)
 }
 
-// cancelRequested handles order.cancel_requested.v1.
+// cancelRequested gives back what is held for an order.
 func (s *Service) cancelRequested(ctx context.Context, _ event.Event, p events.CancelRequested) (consumer.Step, error) {
 	return s.react(ctx, p.OrderID, nil, onCancel)
 }
 
-// react reads the order's document and those of its SKUs, calls decide with them, and
-// returns the step that stores the decision. items are the event's; if it has none
-// they are those of the order's document.
+// react reads an order's document and those of its items, which are those given
+// or else the document's own, and returns what the verdict makes of them.
 //
-// What react reads can be out of date, or be part of a step that is never committed.
-// The consumer then runs the handler again, also if the decision changes nothing.
+// What is read may lag behind, or be of a step that is never committed. The
+// consumer sees to it that no verdict rests on that, whether it changes the
+// documents or not. A rejection is of the stock as it was then: what is given
+// back later comes too late for it.
 func (s *Service) react(
 	ctx context.Context, id string, items []events.Item, decide func(o Order, stock []Stock) (verdict, error),
 ) (consumer.Step, error) {
@@ -47,7 +48,7 @@ func (s *Service) react(
 	if err != nil {
 		return consumer.Step{}, err
 	}
-	if !order.Exists && items == nil { // the order is unknown, or its document is lost with the stream
+	if !order.Exists && items == nil { // never heard of, or all is lost
 		if err := s.store.check(ctx); err != nil {
 			return consumer.Step{}, err
 		}
@@ -56,8 +57,7 @@ func (s *Service) react(
 	if items == nil {
 		items = order.Value.Items
 	}
-	// The stock is read last, because other orders change it all the time: the later it
-	// is read, the less often this step is stale.
+	// The stock comes last: it is what all orders want, so it must not get old.
 	skus := make([]state.Document[Stock], len(items))
 	stock := make([]Stock, len(items))
 	for i, item := range items {

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// watchEvery is how often the service checks whether its stock still exists.
+// watchEvery is how often the service looks whether its stock is still there.
 const watchEvery = time.Second
 
-// begin stores the initial stock. It waits for the stream as long as the bus does. If
-// the stock is lost it waits, without a limit, until somebody brings it back.
+// begin seeds the stock, for which it waits as long as the bus does; while the stock
+// is lost, until a person brings it back.
 func (s *Service) begin(ctx context.Context) error {
 	for {
-		var gone error // apart from err, because Await would try again
+		var gone error // apart from err: waiting does not help
 		err := s.bus.Await(ctx, func(ctx context.Context) error {
 			err := s.store.seed(ctx, s.initial, s.reseed)
 			if gone = nil; errors.Is(err, ErrStockLost) {
@@ -35,8 +35,7 @@ func (s *Service) begin(ctx context.Context) error {
 	}
 }
 
-// watch checks the stock until ctx ends. Other errors than a lost stock are outages,
-// which the consumer reports.
+// watch looks until ctx ends. What keeps it from looking the consumer says.
 func (s *Service) watch(ctx context.Context) {
 	for {
 		select {

@@ -2,7 +2,6 @@ package order
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -48,11 +47,8 @@ func (r *room) enter(ctx context.Context) error {
 	}
 	r.waiting++
 	defer func() { r.waiting-- }()
-	for full := false; ; full = true {
+	for {
 		if err := r.look(ctx); err != nil {
-			if full && errors.Is(context.Cause(ctx), errFull) { // the last of several counts took too long
-				return errFull
-			}
 			return err
 		}
 		if r.left > 0 {

@@ -103,7 +103,7 @@ func (sys system) sent(t event.Type, id string) int {
 	if err != nil {
 		sys.t.Fatal(err)
 	}
-	subject := sys.bus.Names().EventSubject(t, event.Key(id))
+	subject := sys.bus.Names().Stored(sys.bus.Names().EventSubject(t, event.Key(id)), event.DefaultPartitions)
 	info, err := stream.Info(sys.t.Context(), jetstream.WithSubjectFilter(subject))
 	if err != nil {
 		sys.t.Fatal(err)

@@ -43,7 +43,7 @@ type Config struct {
 	// Consumer is the durable's name.
 	Consumer event.Consumer
 	Stream   string
-	// Subjects are the filters that this process needs, as in "events.order.placed.v1.*".
+	// Subjects are the filters that this process needs, as in "events.order.placed.v1.>".
 	Subjects []string
 	// Lease is the least AckWait.
 	Lease time.Duration
@@ -211,22 +211,21 @@ func (d *Durable) adopt(ctx context.Context, have *jetstream.ConsumerInfo) error
 	if err := d.check(have.Config, filters); err != nil {
 		return err
 	}
+	filters, err := d.grow(ctx, filters)
+	if err != nil {
+		return err
+	}
 	if missing := uncovered(d.cfg.Subjects, filters); len(missing) > 0 {
-		all, err := widened(filters, missing)
-		if err != nil {
+		if _, err := widened(filters, missing); err != nil {
 			return fmt.Errorf("%w: %w: choose subjects that do not, or remove those that no replica needs with `farandole consumer drop`", ErrConfig, err)
 		}
 		added, err := d.catchUpOn(ctx, filters, missing)
 		if err != nil {
 			return err
 		}
-		if len(added) < len(missing) {
-			all, err = widened(filters, added)
-			if err != nil {
-				return err
-			}
+		if filters, err = widened(filters, added); err != nil {
+			return err
 		}
-		filters = all
 	}
 	if err := d.adjust(ctx, have.Config, filters); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 
 // droppedKey begins the keys of a durable's metadata that say up to which
 // sequence a person has dropped the events of a subject, as in
-// "farandole-dropped events.order.placed.v1.*": "4711".
+// "farandole-dropped events.order.placed.v1.>": "4711".
 const droppedKey = "farandole-dropped "
 
 // droppedOf reads them.
@@ -58,7 +58,7 @@ type Narrowing struct {
 // [ErrNone]; [ErrConfig] when it lacks one of the subjects, or would have none
 // left; or are those of [bus.Bus.Ask].
 func Narrow(ctx context.Context, b *bus.Bus, c event.Consumer, stream string, subjects []string) (*Narrowing, error) {
-	n := &Narrowing{bus: b, stream: stream, subjects: subjects}
+	n := &Narrowing{bus: b, stream: stream, subjects: slices.Clone(subjects)}
 	var err error
 	if n.durable, err = look(ctx, b, stream, string(c)); err != nil {
 		return nil, fmt.Errorf("consumer: drop: %w", err)
@@ -67,8 +67,10 @@ func Narrow(ctx context.Context, b *bus.Bus, c event.Consumer, stream string, su
 		return nil, fmt.Errorf("%w %s on stream %s", ErrNone, c, stream)
 	}
 	have := filtersOf(n.durable.Config)
-	for _, subject := range subjects {
-		if !slices.Contains(have, subject) {
+	for i, subject := range subjects {
+		if old, ok := former(b, stream, subject); ok && slices.Contains(have, old) {
+			n.subjects[i] = old
+		} else if !slices.Contains(have, subject) {
 			return nil, fmt.Errorf("%w: drop: durable %s does not have %s but %v", ErrConfig, c, subject, have)
 		}
 	}

@@ -57,10 +57,10 @@ func exactData(r *rig) {
 	}
 }
 
-// storedOn is the one message on a subject.
+// storedOn is the one message that was published on a subject.
 func (r *rig) storedOn(subject string) *jetstream.RawStreamMsg {
 	r.Helper()
-	m, err := r.bus.Latest(r.Context(), r.bus.Names().EventsStream(), subject)
+	m, err := r.bus.Latest(r.Context(), r.bus.Names().EventsStream(), r.bus.Names().Stored(subject, event.DefaultPartitions))
 	r.ok(err)
 	return m
 }
