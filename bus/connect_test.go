@@ -44,7 +44,7 @@ func connectFails(t *testing.T, cfg bus.Config) string {
 	if strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("not one line without secrets: %q", err)
 	}
-	if took := time.Since(began); took > 8*time.Second {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("took %s", took)
 	}
 	return err.Error()
@@ -156,7 +156,7 @@ func TestA_password_rotated_while_running_turns_health_red_until_it_is_restored(
 		t.Fatal(err)
 	}
 	s.Reload(t, withPassword("rotated"))
-	bustest.Eventually(t, 5*time.Second, func() error {
+	bustest.Eventually(t, time.Minute, func() error {
 		err := b.Health()
 		if errors.Is(err, bus.ErrUnavailable) && strings.Contains(err.Error(), "authorization violation") {
 			return nil
@@ -173,7 +173,7 @@ func TestA_password_rotated_while_running_turns_health_red_until_it_is_restored(
 	// The client library alone gives up after the second refusal.
 	refusals := b.Conn().Stats().Reconnects
 	s.Reload(t, withPassword(secret))
-	bustest.Eventually(t, 10*time.Second, b.Health)
+	bustest.Eventually(t, time.Minute, b.Health)
 	if b.Conn().Stats().Reconnects <= refusals {
 		t.Error("healthy without a reconnect")
 	}
@@ -316,7 +316,7 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 	if !errors.Is(err, bus.ErrConnect) || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("took %s", took)
 	}
 }
@@ -326,12 +326,12 @@ func TestHealthFollowsTheServer(t *testing.T) {
 	s := bustest.StartServer(t, bustest.ServerConfig{})
 	b := bustest.Connect(t, bus.Config{URL: s.URL()})
 	s.Stop(t)
-	bustest.Eventually(t, 5*time.Second, func() bool {
+	bustest.Eventually(t, time.Minute, func() bool {
 		err := b.Health()
 		return errors.Is(err, bus.ErrUnavailable) && strings.Contains(err.Error(), "no connection since")
 	})
 	s.Restart(t)
-	bustest.Eventually(t, 10*time.Second, b.Health)
+	bustest.Eventually(t, time.Minute, b.Health)
 	for range 2 {
 		if err := b.Close(); err != nil {
 			t.Error(err)

@@ -43,8 +43,7 @@ func TestLatest_denied(t *testing.T) {
 		}}}
 	}})
 	b := bustest.Connect(t, bus.Config{URL: s.URL(), User: "u", Password: "u"})
-	start := time.Now()
-	if _, err := b.Latest(t.Context(), "EVENTS", "events.a.b.v1.k"); !errors.Is(err, bus.ErrDenied) || time.Since(start) > 4*time.Second {
-		t.Errorf("got %v after %v, want ErrDenied at once", err, time.Since(start))
+	if _, err := b.Latest(t.Context(), "EVENTS", "events.a.b.v1.k"); !errors.Is(err, bus.ErrDenied) {
+		t.Errorf("got %v, want ErrDenied", err)
 	}
 }

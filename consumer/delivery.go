@@ -18,41 +18,41 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// delivery is one message as the server handed it to this process, until it is
-// settled.
+// delivery is one message that the server has delivered to this process.
 type delivery struct {
 	msg      *nats.Msg
-	answer   func(subject, verb string) error // settles it
+	answer   func(subject, verb string) error // sends "+ACK", say, to the reply subject
 	stream   string
 	sequence uint64
 	stored   time.Time
-	feed     *feed // it holds a place of its budget
-	extra    int   // or this many bytes instead of one
-	lane     string
+	feed     *feed
+	extra    int         // bytes that it takes of the budget instead of a place; 0 if it has a place
+	lane     string      // see laneOf
 	redrive  dlq.Redrive // zero for an original delivery
-	// redelivered says that the event has been handed out before: this message,
-	// or the one that a redrive brings back.
+	// redelivered is true if the event may have been delivered before: by this
+	// message, by the one that a redrive sends again, or through the other durable.
 	redelivered bool
-	delivered   int // how often this message was, this time included
+	delivered   int // how often this message was delivered, this time included
 	key         event.EventKey
-	eventType   string // "" if it cannot be decoded
+	eventType   string // "" if the message cannot be decoded
 
 	mu sync.Mutex
-	// claim is set while the heartbeat has to renew its lease.
+	// claim is set while the handler runs: the heartbeat renews its lease.
 	claim *dedup.Claim
-	// cancel ends the running handler.
+	// cancel cancels the running handler.
 	cancel context.CancelCauseFunc
-	// beatUntil ends the heartbeat of a handler that ignores its timeout.
+	// beatUntil is when the heartbeat stops renewing a handler that ignores its timeout.
 	beatUntil time.Time
-	// settled ends the heartbeat: a sign of life after a nak would replace the
-	// nak's delay by a whole ack wait.
+	// settled stops the heartbeat. A "+WPI" after a nak would replace the nak's delay
+	// by a whole AckWait.
 	settled bool
 
-	beat    time.Time // last heartbeat; belongs to inFlight
-	beating bool      // it is under way; likewise
+	beat    time.Time // when the last renewal began; guarded by inFlight.mu
+	beating bool      // a renewal is running; guarded by inFlight.mu
 }
 
-// newDelivery reads where the message is stored from its reply subject.
+// newDelivery makes a delivery of a message. Stream, sequence and number of
+// deliveries come from the message's reply subject.
 func newDelivery(c *Consumer, m *nats.Msg, f *feed) (*delivery, error) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -66,7 +66,7 @@ func newDelivery(c *Consumer, m *nats.Msg, f *feed) (*delivery, error) {
 		stored:   meta.Timestamp,
 		feed:     f,
 
-		// What comes by the durable that catches up may have come by the other one.
+		// What the catch-up durable delivers, the other durable may have delivered before.
 		redelivered: meta.NumDelivered > 1 || f.catchingUp,
 		delivered:   int(min(meta.NumDelivered, math.MaxInt32)),
 
@@ -80,9 +80,9 @@ func newDelivery(c *Consumer, m *nats.Msg, f *feed) (*delivery, error) {
 	return d, nil
 }
 
-// begun is when the event was first stored, by the server's clock: neither a
-// retry nor a replay makes it younger.
-func (d *delivery) begun() time.Time {
+// firstStored is when the event was stored first, by the server's clock. A retry or
+// a replay stores it again and does not change that time.
+func (d *delivery) firstStored() time.Time {
 	if !d.redrive.Stored.IsZero() {
 		return d.redrive.Stored
 	}
@@ -93,14 +93,15 @@ func (d *delivery) origin() dlq.Origin {
 	return dlq.Origin{Stream: d.stream, Sequence: d.sequence, Time: d.stored}
 }
 
-// giveUpPlace lets others have d's place while d waits behind many of its key.
+// giveUpPlace frees d's place for other events, while d waits behind many of its key.
+// If there is no room for d's bytes, d keeps its place.
 func (d *delivery) giveUpPlace() {
 	if bytes := int(bus.PayloadSize(d.msg)); d.feed.budget.swap(bytes) {
 		d.extra = bytes
 	}
 }
 
-// leavePlace ends d's hold on the process.
+// leavePlace gives back what d took of the budget, its place or its bytes.
 func (d *delivery) leavePlace() {
 	if d.extra > 0 {
 		d.feed.budget.shrink(d.extra)
@@ -109,10 +110,11 @@ func (d *delivery) leavePlace() {
 	d.feed.budget.release(1)
 }
 
-// laneOf names the key within which order is kept: the key token of our own
-// subjects, which end in it; elsewhere the partition key or correlation of a binary event. A
-// foreign stream has lanes of its own, because sequences of two streams say
-// nothing about order.
+// laneOf returns the name of d's lane, within which order is kept. Farandole's own
+// subjects end in the key: "ord-1" in events.order.placed.v1.ord-1. On a foreign
+// stream it is the stream's name, and the partition key or else the correlation of a
+// binary event: "SHOP ord-1". The stream is part of it because sequences of two
+// streams say nothing about order. Any other event has a lane for itself.
 func laneOf(d *delivery, own bool) string {
 	if own {
 		return d.msg.Subject[strings.LastIndexByte(d.msg.Subject, '.')+1:]
@@ -125,7 +127,8 @@ func laneOf(d *delivery, own bool) string {
 	return d.stream + " " + strconv.FormatUint(d.sequence, 10)
 }
 
-// The ways to settle a delivery, and the sign of life that extends its AckWait.
+// What can be answered: ack, nak and term settle the delivery, inProgress extends
+// its AckWait.
 
 func (d *delivery) ack() error        { return d.settle("+ACK") }
 func (d *delivery) inProgress() error { return d.send("+WPI") }
@@ -153,29 +156,30 @@ func (d *delivery) send(verb string) error {
 	return nil
 }
 
-// hold puts the claim and the handler's cancellation under the heartbeat.
-func (d *delivery) hold(claim *dedup.Claim, cancel context.CancelCauseFunc, until time.Time) {
+// beginRun has the heartbeat renew the claim until the given time. The heartbeat
+// calls cancel if a renewal fails.
+func (d *delivery) beginRun(claim *dedup.Claim, cancel context.CancelCauseFunc, until time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.claim, d.cancel, d.beatUntil = claim, cancel, until
 }
 
-// overdue reports whether a handler runs that has outrun its timeout.
+// overdue reports whether the handler runs and has exceeded its timeout.
 func (d *delivery) overdue(now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.claim != nil && now.After(d.beatUntil)
 }
 
-// drop takes it out again. It waits for a renewal in progress, so that the
+// endRun ends what beginRun began. It waits for a renewal in progress, so that the
 // ledger call which follows is the only writer of the claim.
-func (d *delivery) drop() {
+func (d *delivery) endRun() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.claim, d.cancel = nil, nil
 }
 
-// Keys of the log.
+// Keys of log fields.
 const (
 	keyEventID     = "event_id"
 	keyEventType   = "event_type"
@@ -186,8 +190,9 @@ const (
 	keySubject     = "subject"
 )
 
-// eventLog names the event. Its attributes are logged as they came, percent-
-// encoded; a structured or undecodable message has none in its headers.
+// eventLog adds what identifies the event to a line of the log. The values are those
+// of the headers, still percent-encoded. A structured or undecodable message has
+// none there.
 func (c *Consumer) eventLog(d *delivery, l *zerolog.Event) *zerolog.Event {
 	for key, header := range map[string]string{keyEventID: "ce-id", keyEventType: "ce-type", keyCorrelation: "ce-" + event.ExtCorrelation} {
 		if v := d.msg.Header[header]; len(v) > 0 {

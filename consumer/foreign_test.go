@@ -6,7 +6,6 @@ import (
 	"maps"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -114,7 +113,7 @@ func TestForeignStreamLeavesPlacesToRedrives(t *testing.T) {
 		s.start(cfg, counting(new(tally)), nil)
 	}
 	for _, stream := range []string{name, s.bus.Names().EventsStream()} {
-		bustest.Eventually(t, 10*time.Second, func() error {
+		bustest.Eventually(t, soon, func() error {
 			durable, err := js.Consumer(t.Context(), stream, "payment")
 			if err == nil && durable.CachedInfo().NumWaiting != replicas {
 				err = fmt.Errorf("%d pulls wait on %s, want one of each replica", durable.CachedInfo().NumWaiting, stream)

@@ -41,10 +41,10 @@ func (c *Consumer) handle(ctx context.Context, d *delivery, claim *dedup.Claim, 
 	hctx, stop := context.WithTimeoutCause(hctx, c.cfg.HandlerTimeout, ErrTimeout)
 	defer stop()
 	start := time.Now()
-	d.hold(claim, cancel, start.Add(c.cfg.HandlerTimeout))
+	d.beginRun(claim, cancel, start.Add(c.cfg.HandlerTimeout))
 	returned := false
 	defer func() {
-		d.drop()
+		d.endRun()
 		if !returned {
 			c.goOn(ctx, d, claim)
 		}

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// inFlight is the set of deliveries that this process holds. One heartbeat keeps
-// them alive: at a third of the lease it extends the server's AckWait of each,
-// and the ledger's lease of those whose handler runs.
+// inFlight is the set of deliveries that this process has received and not settled.
+// The heartbeat renews each of them every third of the lease: the server's AckWait,
+// and also the ledger's lease while the handler runs.
 type inFlight struct {
 	mu    sync.Mutex
 	held  map[*delivery]struct{}
-	stuck map[*delivery]struct{} // those whose handler ignores its cancellation
+	stuck map[*delivery]struct{} // the handler ignores its cancellation
 }
 
 func newInFlight() *inFlight {
@@ -33,8 +33,8 @@ func (f *inFlight) remove(d *delivery) {
 	delete(f.stuck, d)
 }
 
-// stick notes that d's handler ignores its cancellation.
-func (f *inFlight) stick(d *delivery) {
+// markStuck records that d's handler ignores its cancellation.
+func (f *inFlight) markStuck(d *delivery) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, held := f.held[d]; held {
@@ -42,7 +42,7 @@ func (f *inFlight) stick(d *delivery) {
 	}
 }
 
-// err reports handlers that ignore their cancellation.
+// err returns an error while handlers ignore their cancellation, else nil.
 func (f *inFlight) err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,9 +58,9 @@ func (f *inFlight) size() int {
 	return len(f.held)
 }
 
-// due lists the deliveries whose last heartbeat is older than age, but for those
-// whose last one is still under way: on a machine that cannot keep up, more of
-// them would only stand in the way of the work. Each ends with [inFlight.beaten].
+// due returns the deliveries whose last renewal began more than age ago. It leaves
+// out those whose renewal is still running: on an overloaded machine a second one
+// would only add to the load. The caller ends each renewal with [inFlight.beaten].
 func (f *inFlight) due(now time.Time, age time.Duration) (ds []*delivery) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,14 +73,14 @@ func (f *inFlight) due(now time.Time, age time.Duration) (ds []*delivery) {
 	return ds
 }
 
-// beaten ends a heartbeat.
+// beaten ends a renewal that [inFlight.due] began.
 func (f *inFlight) beaten(d *delivery) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d.beating = false
 }
 
-// heartbeat runs until ctx ends and returns after its last renewals have.
+// heartbeat renews deliveries until ctx ends. It returns when the last renewal has ended.
 func (c *Consumer) heartbeat(ctx context.Context) {
 	period := c.cfg.Lease / 3
 	tick := time.NewTicker(period / 4)
@@ -93,11 +93,11 @@ func (c *Consumer) heartbeat(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			for _, d := range c.inFlight.due(now, period) {
-				if d.linger() {
+				if d.keepWaiting() {
 					c.inFlight.beaten(d)
 					continue
 				}
-				// Each in its own goroutine: one slow ledger call must not cost the others their lease.
+				// In its own goroutine: a slow ledger call must not cost other deliveries their lease.
 				renewals.Go(func() {
 					c.renew(ctx, d, now)
 					c.inFlight.beaten(d)
@@ -110,29 +110,31 @@ func (c *Consumer) heartbeat(ctx context.Context) {
 	}
 }
 
-// linger extends the AckWait of a delivery whose handler does not run, and
-// reports false if it does: then the ledger has to know as well.
-func (d *delivery) linger() bool {
+// keepWaiting extends the AckWait of a delivery whose handler does not run. It
+// returns false if the handler runs: then the lease has to be renewed, too.
+func (d *delivery) keepWaiting() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.claim != nil {
 		return false
 	}
 	if !d.settled {
-		_ = d.inProgress() //nolint:errcheck // without a connection there is nobody to tell
+		_ = d.inProgress() //nolint:errcheck // the next heartbeat tries again
 	}
 	return true
 }
 
-// renew extends AckWait and lease together; if either fails the handler is
-// cancelled, because others may start it any moment. A handler that has
-// outrun its timeout is renewed no more: it gets what is left of the lease to
-// return, then the event is anybody's, and so are those queued behind it.
+// renew extends AckWait and lease. If one of them fails it cancels the handler,
+// because another replica may start the same event at any moment.
+//
+// It does not renew a handler that has exceeded its timeout. That handler has the
+// rest of its lease to return. Then another replica may take the event, and those
+// queued behind it.
 func (c *Consumer) renew(ctx context.Context, d *delivery, now time.Time) {
 	if d.overdue(now) {
-		c.inFlight.stick(d)
-		c.suspects.leave(d) // it did not crash; the others need not wait for it
-		for _, follower := range c.lanes.stick(d, now) {
+		c.inFlight.markStuck(d)
+		c.suspects.leave(d) // it has not crashed the process: other suspects need not wait for it
+		for _, follower := range c.lanes.markStuck(d, now) {
 			c.finish(follower, c.giveBack(follower, released, stuckRetry))
 		}
 		return

@@ -6,58 +6,61 @@ import (
 	"time"
 )
 
-// holdSlack is how long after its due time a retried event still holds its
-// key: a redelivery can be late. An event that has not come back by then went
-// to another replica.
+// holdSlack is how long a retried event still blocks its key after it was due. The
+// server can be late. An event that is later than this went to another replica.
 const holdSlack = 2 * time.Second
 
-// holdStep is how far behind an earlier event of its key a follower comes due,
-// and how soon it asks again while the earlier one is late.
+// holdStep is the pause between an event's retry and the events of its key that
+// were given back meanwhile. It is also how soon they come again while the
+// retry is late.
 const holdStep = 50 * time.Millisecond
 
-// lanes keeps events of one key in order within this process: they run one
-// after another, and an event that waits for a retry holds its key, not the
-// others. Deliveries enter with [lanes.enter]; whoever is told to run one runs
-// it and calls [lanes.leave], which hands out the next.
+// lanes keeps the events of one key in order within this process. They run one
+// after another. An event that waits for its retry blocks its own key and no other.
+// Each delivery enters with [lanes.enter]. Whoever has run one calls
+// [lanes.leave], which returns the next to run.
 type lanes struct {
-	// share is how many queued deliveries of a key hold a place of the process.
-	// Those behind them give theirs up. They could not run soon, and would keep the
-	// process from asking for events of other keys, for which workers are free.
-	share int
+	// placesPerKey is how many queued deliveries of one key count against InFlight.
+	// Those behind them do not: they will not run soon, and would keep the process
+	// from pulling events of other keys, for which workers are free.
+	placesPerKey int
 
 	mu    sync.Mutex
 	byKey map[string]*lane
 }
 
-// lane is one key's queue. It exists while something of the key is running,
+// lane is the queue of one key. It exists while an event of the key is running,
 // queued or waiting for its redelivery.
 type lane struct {
 	running *delivery
-	stuck   bool        // its handler ignores its cancellation
+	stuck   bool        // the running handler ignores its cancellation
 	queue   []*delivery // in stream order
-	// waiting are deliveries given back, by sequence.
+	// waiting holds the deliveries that were given back, by stream sequence.
 	waiting map[uint64]wait
 }
 
-// wait is a delivery's time away.
+// wait says when a delivery that was given back is due again.
 type wait struct {
 	due time.Time
-	// behind says that it waits only so as not to overtake another.
+	// behind is true if the delivery did not fail: it waits behind an earlier one.
 	behind bool
 }
 
-// held is a delivery to be given back, and for how long.
-type held struct {
+// returning is a delivery that the caller must give back with this delay.
+type returning struct {
 	*delivery
 	delay time.Duration
 }
 
-func newLanes(share int) *lanes { return &lanes{share: share, byKey: map[string]*lane{}} }
+func newLanes(placesPerKey int) *lanes {
+	return &lanes{placesPerKey: placesPerKey, byKey: map[string]*lane{}}
+}
 
-// enter admits d to its lane. If run is true the caller runs d now. Otherwise,
-// if back is positive d may not run now, because an earlier event of the key
-// waits for its retry or the running one is stuck, and goes back to the server
-// for that long; else d is queued and will be handed out by leave.
+// enter admits d to its lane. There are three results:
+//   - run is true: the caller runs d now.
+//   - back is positive: an earlier event of the key waits for its retry, or the
+//     running one is stuck. The caller gives d back to the server with this delay.
+//   - neither: d is queued. A later leave returns it.
 func (l *lanes) enter(d *delivery, now time.Time) (run bool, back time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +70,7 @@ func (l *lanes) enter(d *delivery, now time.Time) (run bool, back time.Duration)
 		l.byKey[d.lane] = ln
 	}
 	delete(ln.waiting, d.sequence)
-	if back := ln.hold(d, now); back > 0 {
+	if back := ln.blockedFor(d, now); back > 0 {
 		return false, back
 	}
 	switch {
@@ -75,10 +78,10 @@ func (l *lanes) enter(d *delivery, now time.Time) (run bool, back time.Duration)
 		ln.running = d
 		return true, 0
 	case ln.stuck:
-		ln.await(d.sequence, wait{due: now.Add(stuckRetry), behind: true})
+		ln.addWait(d.sequence, wait{due: now.Add(stuckRetry), behind: true})
 		return false, stuckRetry
 	}
-	if len(ln.queue) >= l.share {
+	if len(ln.queue) >= l.placesPerKey {
 		d.giveUpPlace()
 	}
 	i := len(ln.queue)
@@ -89,36 +92,37 @@ func (l *lanes) enter(d *delivery, now time.Time) (run bool, back time.Duration)
 	return false, 0
 }
 
-// leave ends d's run. With a positive retry d is on its way back and due after
-// it. leave returns the delivery of the key to run next, if any, and those to
-// give back because they may not overtake d, or another that waits.
-func (l *lanes) leave(d *delivery, retry time.Duration, now time.Time) (next *delivery, back []held) {
+// leave ends d's run. A positive retry says that d was given back with this delay.
+// next is the delivery of the key that the caller runs next, nil if there is none.
+// back are those that the caller gives back: they may not overtake a delivery
+// that waits.
+func (l *lanes) leave(d *delivery, retry time.Duration, now time.Time) (next *delivery, back []returning) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ln := l.byKey[d.lane]
 	ln.running, ln.stuck = nil, false
-	delete(ln.waiting, d.sequence) // an earlier delivery of it may have been given back
+	delete(ln.waiting, d.sequence) // an earlier delivery of the same event may have been given back
 	if retry > 0 {
-		ln.await(d.sequence, wait{due: now.Add(retry)})
+		ln.addWait(d.sequence, wait{due: now.Add(retry)})
 	}
 	for len(ln.queue) > 0 {
 		head := ln.queue[0]
 		ln.queue = ln.queue[1:]
-		away := ln.hold(head, now)
+		away := ln.blockedFor(head, now)
 		if away <= 0 {
 			ln.running = head
 			return head, back
 		}
-		back = append(back, held{head, away})
+		back = append(back, returning{head, away})
 	}
 	l.tidy(d.lane, ln, now)
 	return nil, back
 }
 
-// stick marks d's lane as stuck: the handler that runs d ignores its
-// cancellation. It returns what is queued behind d, to be given back, so that
-// another replica can take the key over together with d.
-func (l *lanes) stick(d *delivery, now time.Time) (back []*delivery) {
+// markStuck says that the handler of d ignores its cancellation. The caller gives
+// back what it returns, the deliveries queued behind d. Then another replica can
+// take over the whole key.
+func (l *lanes) markStuck(d *delivery, now time.Time) (back []*delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ln := l.byKey[d.lane]
@@ -128,12 +132,12 @@ func (l *lanes) stick(d *delivery, now time.Time) (back []*delivery) {
 	ln.stuck = true
 	back, ln.queue = ln.queue, nil
 	for _, follower := range back {
-		ln.await(follower.sequence, wait{due: now.Add(stuckRetry), behind: true})
+		ln.addWait(follower.sequence, wait{due: now.Add(stuckRetry), behind: true})
 	}
 	return back
 }
 
-// empty takes every queued delivery out, for a shutdown.
+// empty removes and returns all queued deliveries, for a shutdown.
 func (l *lanes) empty() (queued []*delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,7 +148,7 @@ func (l *lanes) empty() (queued []*delivery) {
 	return queued
 }
 
-// sweep forgets lanes whose waiting events never came back here.
+// sweep removes the lanes that wait only for events which went to another replica.
 func (l *lanes) sweep(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,12 +178,13 @@ func (l *lanes) tidy(key string, ln *lane, now time.Time) {
 	}
 }
 
-// gone reports whether a redelivery is so late that it must have gone elsewhere.
+// gone reports whether the redelivery is so late that it went to another replica.
 func (w wait) gone(now time.Time) bool { return now.After(w.due.Add(holdSlack)) }
 
-// hold returns how long d must wait for an earlier event of its key, or for an
-// earlier delivery of itself, zero if it need not, and notes that d waits.
-func (ln *lane) hold(d *delivery, now time.Time) time.Duration {
+// blockedFor returns how long d must wait for an earlier event of its key, or for an
+// earlier delivery of the same event. Zero means that d may run. Otherwise it
+// records that d waits.
+func (ln *lane) blockedFor(d *delivery, now time.Time) time.Duration {
 	var until time.Time
 	for sequence, w := range ln.waiting {
 		if sequence > d.sequence || w.gone(now) {
@@ -187,7 +192,7 @@ func (ln *lane) hold(d *delivery, now time.Time) time.Duration {
 		}
 		due := w.due
 		if !w.behind {
-			due = due.Add(holdStep) // all who wait for one retry come due together, in order
+			due = due.Add(holdStep) // all that wait for one retry come due together, after it
 		}
 		if due.After(until) {
 			until = due
@@ -197,11 +202,11 @@ func (ln *lane) hold(d *delivery, now time.Time) time.Duration {
 		return 0
 	}
 	back := max(until.Sub(now), holdStep)
-	ln.await(d.sequence, wait{due: now.Add(back), behind: true})
+	ln.addWait(d.sequence, wait{due: now.Add(back), behind: true})
 	return back
 }
 
-func (ln *lane) await(sequence uint64, w wait) {
+func (ln *lane) addWait(sequence uint64, w wait) {
 	if ln.waiting == nil {
 		ln.waiting = map[uint64]wait{}
 	}

@@ -185,18 +185,18 @@ func TestLanesStuckKeyIsLeftToOthers(t *testing.T) {
 	d, follower := onLane("a", 1), onLane("a", 2)
 	wantRun(t, l, d, laneClock)
 	wantQueued(t, l, follower, laneClock)
-	if back := l.stick(d, laneClock); !slices.Equal(back, []*delivery{follower}) {
-		t.Fatalf("stick gives back %v, want the follower", back)
+	if back := l.markStuck(d, laneClock); !slices.Equal(back, []*delivery{follower}) {
+		t.Fatalf("markStuck gives back %v, want the follower", back)
 	}
-	if back := l.stick(d, laneClock); len(back) != 0 {
-		t.Errorf("stick again gives back %v, want nothing", back)
+	if back := l.markStuck(d, laneClock); len(back) != 0 {
+		t.Errorf("markStuck again gives back %v, want nothing", back)
 	}
 	wantBack(t, l, onLane("a", 1), laneClock, stuckRetry, stuckRetry)
 	wantBack(t, l, follower, laneClock, 1, stuckRetry+2*holdStep)
 	wantNext(t, l, d, laneClock, nil)
 	wantBack(t, l, onLane("a", 3), laneClock, 1, stuckRetry+2*holdStep) // order holds
 	wantRun(t, l, follower, laneClock.Add(stuckRetry))
-	if back := l.stick(d, laneClock); back != nil {
+	if back := l.markStuck(d, laneClock); back != nil {
 		t.Error("a delivery that has left marks its lane as stuck")
 	}
 }
@@ -364,7 +364,7 @@ func TestLanesAgainstModel(t *testing.T) {
 			},
 			"stick": func(t *rapid.T) {
 				d := m.run(t)
-				for _, f := range m.lanes.stick(d, m.now) {
+				for _, f := range m.lanes.markStuck(d, m.now) {
 					m.of(f).inside--
 					m.giveBack(m.of(f), stuckRetry)
 				}

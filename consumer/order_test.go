@@ -43,7 +43,7 @@ func TestHotKeyLeavesPlacesToOthers(t *testing.T) {
 		order = append(order, e.ID())
 		return consumer.Step{}, nil
 	}), nil)
-	bustest.Eventually(t, 10*time.Second, func() bool { return runs.of("cold") == 1 })
+	bustest.Eventually(t, soon, func() bool { return runs.of("cold") == 1 })
 	if n := p.Stats().InFlight; n < backlog {
 		t.Errorf("%d events are here, want all of the backlog", n)
 	}

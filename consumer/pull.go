@@ -17,31 +17,31 @@ import (
 
 const (
 	pullExpires   = 30 * time.Second
-	pullHeartbeat = 2 * time.Second // the server says so often that an idle pull is alive
+	pullHeartbeat = 2 * time.Second // how often the server says that an idle pull is still open
 )
 
-// feed is one stream that gives events to the journey, by a durable.
+// feed is one stream from which this consumer pulls, through one durable.
 type feed struct {
 	stream  string
-	own     bool // the subjects are Farandole's own
+	own     bool // the subjects have Farandole's form: they end in the event's key
 	durable *durable.Durable
-	name    string  // of the durable that is pulled from
-	share   int     // at most so many deliveries are pulled ahead
+	name    string  // the durable's name at the server: "payment", or "payment_catchup"
+	places  int     // at most so many deliveries are pulled ahead
 	budget  *budget // from which they take their places
 	// catchingUp says that the pull is from the durable that catches up.
 	catchingUp bool
 }
 
-// newFeeds are what this consumer is fed by: the event stream; with From, the
-// foreign stream, and the event stream for redrives only.
+// newFeeds returns the feeds of this consumer. Without From that is the event stream.
+// With From it is the foreign stream, and the event stream for redrives only.
 func (c *Consumer) newFeeds() []*feed {
 	n := c.bus.Names()
 	redrives := n.RedriveFilter(c.cfg.Name)
 	if from := c.cfg.From; from != nil {
-		some := c.cfg.forRedrives()
+		forRedrives := c.cfg.forRedrives()
 		return []*feed{
-			c.newFeed(n.EventsStream(), true, some, redrives),
-			c.newFeed(from.Name, false, c.cfg.InFlight-some, from.Subjects...),
+			c.newFeed(n.EventsStream(), true, forRedrives, redrives),
+			c.newFeed(from.Name, false, c.cfg.InFlight-forRedrives, from.Subjects...),
 		}
 	}
 	filters := []string{redrives}
@@ -51,9 +51,9 @@ func (c *Consumer) newFeeds() []*feed {
 	return []*feed{c.newFeed(n.EventsStream(), true, c.cfg.InFlight, filters...)}
 }
 
-func (c *Consumer) newFeed(stream string, own bool, share int, filters ...string) *feed {
+func (c *Consumer) newFeed(stream string, own bool, places int, filters ...string) *feed {
 	return &feed{
-		stream: stream, own: own, name: string(c.cfg.Name), share: share, budget: newBudget(share),
+		stream: stream, own: own, name: string(c.cfg.Name), places: places, budget: newBudget(places),
 		durable: durable.New(durable.Config{
 			Bus: c.bus, Ledger: c.ledger, Consumer: c.cfg.Name, Stream: stream, Subjects: filters,
 			Lease: c.cfg.Lease, MaxAckPending: c.cfg.MaxAckPending, Logger: c.log,
@@ -61,18 +61,19 @@ func (c *Consumer) newFeed(stream string, own bool, share int, filters ...string
 	}
 }
 
-// catchUpShare is the part of InFlight that a catch-up has besides.
+// catchUpShare divides InFlight: a catch-up pulls up to InFlight/catchUpShare
+// deliveries ahead, besides the InFlight of the others.
 const catchUpShare = 4
 
-// tend keeps a feed's durable as it has to be, and pulls from the one that catches
-// up, until ctx ends.
+// tend keeps the feed's durable as it has to be until ctx ends. It restores settings
+// that others have changed, and pulls from the catch-up durable while there is one.
 func (c *Consumer) tend(ctx, work context.Context, f *feed) {
 	part := "durable " + f.stream
 	pull := func(ctx context.Context, name string) {
 		catchUp := *f
 		catchUp.name, catchUp.catchingUp = name, true
-		catchUp.share = max(1, c.cfg.InFlight/catchUpShare)
-		catchUp.budget = newBudget(catchUp.share)
+		catchUp.places = max(1, c.cfg.InFlight/catchUpShare)
+		catchUp.budget = newBudget(catchUp.places)
 		c.pull(ctx, work, &catchUp)
 	}
 	f.durable.Tend(ctx, pull, func(err error) {
@@ -84,10 +85,10 @@ func (c *Consumer) tend(ctx, work context.Context, f *feed) {
 	})
 }
 
-// pull takes deliveries from one durable until ctx ends. It keeps one subscription
-// and asks for as many messages as this process has room for. So everything that
-// the server has handed out is in flight here, under the heartbeat, and a stop
-// gives back all of it.
+// pull takes deliveries from one durable until ctx ends. It asks for as many messages
+// as this process has room for, and passes each one on as it arrives. Nothing waits
+// in the client library's buffer. So the heartbeat renews all that the server has
+// delivered, and a stop gives back all of it.
 func (c *Consumer) pull(ctx, work context.Context, f *feed) {
 	part := "pull " + f.name + " of " + f.stream
 	reconnected := c.bus.Conn().StatusChanged(nats.CONNECTED)
@@ -96,9 +97,9 @@ func (c *Consumer) pull(ctx, work context.Context, f *feed) {
 	for ctx.Err() == nil {
 		err := c.pullBound(ctx, work, f, part, reconnected, freed)
 		if f.catchingUp && err != nil {
-			return // whoever tends the durable finds out what there is
+			return // tend finds out whether the catch-up durable still exists
 		}
-		for err != nil && ctx.Err() == nil { // the durable is gone, or its stream
+		for err != nil && ctx.Err() == nil { // the durable or the stream is gone
 			c.health.Set(part, err)
 			c.log.Error().Err(err).Str("stream", f.stream).Msg("not consuming, will bind again")
 			select {
@@ -110,8 +111,8 @@ func (c *Consumer) pull(ctx, work context.Context, f *feed) {
 	}
 }
 
-// pullBound pulls from the durable until ctx ends (nil) or the durable does
-// not answer any more.
+// pullBound pulls with one subscription. It returns nil when ctx ends, and an error
+// when the durable no longer answers.
 func (c *Consumer) pullBound(ctx, work context.Context, f *feed, part string, reconnected <-chan nats.Status, freed <-chan struct{}) error {
 	nc := c.bus.Conn()
 	p := &puller{statuses: make(chan *nats.Msg, 64)}
@@ -122,7 +123,7 @@ func (c *Consumer) pullBound(ctx, work context.Context, f *feed, part string, re
 		if m.Reply == "" {
 			select {
 			case p.statuses <- m:
-			default: // the loop is behind; the heartbeat check finds whatever this one said
+			default: // the loop is behind: p.silent finds out later what this one said
 			}
 			return
 		}
@@ -137,11 +138,11 @@ func (c *Consumer) pullBound(ctx, work context.Context, f *feed, part string, re
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return fmt.Errorf("consumer: %s: subscribe: %w", c.cfg.Name, err)
 	}
-	// Draining, not unsubscribing: what the server sent before it knew still
-	// arrives and is given back at once instead of after its ack wait.
+	// Drain instead of unsubscribing: messages that the server sent before it got the
+	// unsubscribe still arrive, and are given back at once instead of after AckWait.
 	defer func() {
 		end := sub.Drain
-		if !nc.IsConnected() { // nothing can arrive, and a drain would wait for the server
+		if !nc.IsConnected() { // nothing arrives, and a drain would wait for the server
 			end = sub.Unsubscribe
 		}
 		if err := end(); err == nil {
@@ -166,7 +167,7 @@ func (c *Consumer) pullBound(ctx, work context.Context, f *feed, part string, re
 				return err
 			}
 		case <-reconnected:
-			p.forget(f.budget) // the server forgot the pulls with the connection
+			p.forget(f.budget) // the server dropped the pulls with the old connection
 		case <-tick.C:
 			c.watchPulls(ctx, p, f)
 			if p.silent(2 * pullHeartbeat) {
@@ -190,15 +191,16 @@ func (c *Consumer) pullBound(ctx, work context.Context, f *feed, part string, re
 	}
 }
 
-// request asks for what there is room for: anything when no pull is open, and
-// a worthwhile number when one is.
+// request sends a pull for as many messages as there is room for. While another pull
+// is open it waits until an eighth of all places is free: not every freed place is
+// worth a request.
 func (c *Consumer) request(p *puller, f *feed, inbox string) error {
 	open := p.open()
 	least := 1
 	if open > 0 {
-		least = max(1, f.share/8)
+		least = max(1, f.places/8)
 	}
-	n := f.budget.reserve(least, f.share-open)
+	n := f.budget.reserve(least, f.places-open)
 	if n == 0 {
 		return nil
 	}
@@ -213,8 +215,8 @@ func (c *Consumer) request(p *puller, f *feed, inbox string) error {
 	return nil
 }
 
-// watchPulls turns the consumer unhealthy while something is pending on a
-// source and nobody pulls: all its places are taken, by events that do not end.
+// watchPulls makes the consumer unhealthy while events are pending and no pull is
+// open, because events that do not finish take all places.
 func (c *Consumer) watchPulls(ctx context.Context, p *puller, f *feed) {
 	part, idle := "places "+f.name+" of "+f.stream, p.idle()
 	if idle < 2*c.cfg.HandlerTimeout {
@@ -225,23 +227,23 @@ func (c *Consumer) watchPulls(ctx context.Context, p *puller, f *feed) {
 	defer cancel()
 	found, err := f.durable.Find(ctx, f.name)
 	if found == nil || err != nil {
-		return // whoever pulls next is told
+		return // the next pull reports it
 	}
 	if n := found.NumPending; n > 0 {
-		c.health.Set(part, fmt.Errorf("%w from stream %s for %v: %d events are pending, and all %d places are taken by events that do not end",
-			errStarved, f.stream, idle.Round(time.Second), n, f.share))
+		c.health.Set(part, fmt.Errorf("%w from stream %s for %v: %d events are pending, and all %d places are taken by events that do not finish",
+			errStarved, f.stream, idle.Round(time.Second), n, f.places))
 	}
 }
 
-// Pulls and acknowledgements have no answer by which a denial could be told. The
-// server says it on the connection, once for each message.
+// The server does not answer a denied pull or acknowledgement. It reports the denial
+// on the connection, once for each message.
 
 func (c *Consumer) pullSubject(f *feed) string {
 	return c.bus.APIPrefix() + "CONSUMER.MSG.NEXT." + f.stream + "." + f.name
 }
 
-// denied takes the next denial. It returns an error when nothing can be pulled;
-// a denied acknowledgement only makes the consumer unhealthy.
+// denied handles the next denial. It returns an error if pulls or deliveries are
+// denied. A denied acknowledgement only makes the consumer unhealthy.
 func (c *Consumer) denied(denials *bus.Denials, f *feed, inbox string) error {
 	subject, err := denials.Next()
 	switch {
@@ -256,16 +258,17 @@ func (c *Consumer) denied(denials *bus.Denials, f *feed, inbox string) error {
 	return nil
 }
 
-// isAck reports whether a subject is that of an acknowledgement of one of the
-// durable's deliveries: $JS.ACK.EVENTS.payment.1.2.3.4.5, newer servers put a
-// domain and an account before the stream.
+// isAck reports whether the subject acknowledges a delivery of the durable, as in
+// $JS.ACK.EVENTS.payment.1.2.3.4.5. Newer servers put a domain and an account
+// before the stream.
 func isAck(subject, stream, durable string) bool {
 	return strings.HasPrefix(subject, ackRoot) && strings.Contains(subject, "."+stream+"."+durable+".")
 }
 
 const ackRoot = "$JS.ACK."
 
-// ackDenied names the grant rather than one delivery.
+// ackDenied names the subject that has to be granted, $JS.ACK.EVENTS.payment.>,
+// besides the one that was denied.
 func ackDenied(subject, stream, durable string, err error) error {
 	before, _, _ := strings.Cut(subject, "."+stream+"."+durable+".")
 	return fmt.Errorf("%w (for all deliveries: %s.%s.%s.>)", err, before, stream, durable)
@@ -278,13 +281,13 @@ type pullRequest struct {
 	Heartbeat time.Duration `json:"idle_heartbeat"`
 }
 
-// puller counts what the open pulls still owe us.
+// puller counts the messages that open pulls have asked for and not yet brought.
 type puller struct {
-	statuses chan *nats.Msg
-	mu       sync.Mutex
-	owed     int
-	last     time.Time // when the server was last heard
-	ended    time.Time // when the last open pull ended
+	statuses  chan *nats.Msg
+	mu        sync.Mutex
+	owed      int
+	last      time.Time // when the last message or status came from the server
+	idleSince time.Time // when the last open pull ended
 }
 
 func (p *puller) open() int {
@@ -293,14 +296,14 @@ func (p *puller) open() int {
 	return p.owed
 }
 
-// idle is for how long no pull has been open.
+// idle returns how long no pull has been open.
 func (p *puller) idle() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.owed > 0 || p.ended.IsZero() {
+	if p.owed > 0 || p.idleSince.IsZero() {
 		return 0
 	}
-	return time.Since(p.ended)
+	return time.Since(p.idleSince)
 }
 
 func (p *puller) asked(n int) {
@@ -318,8 +321,8 @@ func (p *puller) heard() {
 	p.last = time.Now()
 }
 
-// delivered takes one message off what is owed. One that was written off
-// already (its pull was lost with a connection) goes over the budget.
+// delivered counts one message that has arrived. If its pull was written off, with a
+// lost connection say, its place was freed: then it takes one beyond the budget.
 func (p *puller) delivered(b *budget) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -328,33 +331,35 @@ func (p *puller) delivered(b *budget) {
 		return
 	}
 	if p.owed--; p.owed == 0 {
-		p.ended = time.Now()
+		p.idleSince = time.Now()
 	}
 }
 
+// silent reports whether a pull is open and the server has said nothing for d.
 func (p *puller) silent(d time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.owed > 0 && time.Since(p.last) > d
 }
 
-// forget writes off all open pulls.
+// forget writes off all open pulls and frees their places.
 func (p *puller) forget(b *budget) { p.writeOff(b, -1) }
 
+// writeOff frees the places of n messages that will not come; -1 is all.
 func (p *puller) writeOff(b *budget, n int) {
 	p.mu.Lock()
 	if n < 0 || n > p.owed {
 		n = p.owed
 	}
 	if p.owed -= n; p.owed == 0 && n > 0 {
-		p.ended = time.Now()
+		p.idleSince = time.Now()
 	}
 	p.mu.Unlock()
 	b.release(n)
 }
 
-// status digests a message about a pull rather than from the stream (ADR-13,
-// ADR-37 of NATS). It returns an error when the durable has to be bound again.
+// status handles a message about a pull, such as 408 for one that has expired (ADR-13
+// and ADR-37 of NATS). It returns an error when the durable has to be bound again.
 func (p *puller) status(m *nats.Msg, b *budget) error {
 	code, text := m.Header.Get("Status"), m.Header.Get("Description")
 	if code == "100" { // idle heartbeat
@@ -368,10 +373,10 @@ func (p *puller) status(m *nats.Msg, b *budget) error {
 	}
 	p.writeOff(b, owed)
 	switch {
-	case code == "408", code == "404": // expired, or nothing there
+	case code == "408", code == "404": // the pull has expired, or no message is there
 		return nil
 	case code == "409" && text != "Consumer Deleted" && text != "Consumer is push based":
-		return nil // leadership change, server shutdown, batch completed: ask again
+		return nil // leadership change, server shutdown, batch completed: pull again
 	}
 	return fmt.Errorf("%w: %s %s", errUnbound, code, text)
 }

@@ -91,7 +91,7 @@ func (c *Consumer) timers(ctx context.Context, d *delivery, cause event.Event, s
 // timer is the message that waits at the server. What it will publish is encoded
 // now; the server takes its own headers off then.
 func (c *Consumer) timer(d *delivery, cause event.Event, t Timer) (*nats.Msg, error) {
-	due := d.begun().Add(t.After)
+	due := d.firstStored().Add(t.After)
 	m, err := c.message(t.Event, c.identified(TimerIdentity(c.cfg.Name, cause, t.ID(), due)))
 	if err != nil {
 		return nil, err

@@ -194,7 +194,9 @@ func TestStopDuringAnOutageIsClean(t *testing.T) {
 	b := bustest.Connect(t, bus.Config{URL: server.URL(), Names: event.Names{Prefix: bustest.Prefix()}})
 	bustest.Provision(t, b, topology.Config{})
 	s := &system{tb: t, bus: b, url: server.URL()}
-	p := s.start(config(), counting(new(tally)), nil)
+	cfg := config()
+	cfg.Grace = time.Minute
+	p := s.start(cfg, counting(new(tally)), nil)
 	s.publishN(1)
 	bustest.Eventually(t, soon, func() bool { return p.Stats().Handled == 1 })
 	server.Stop(t)
@@ -203,7 +205,7 @@ func TestStopDuringAnOutageIsClean(t *testing.T) {
 	if err := p.stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if took := time.Since(began); took > 2*time.Second {
+	if took := time.Since(began); took > cfg.Grace/2 {
 		t.Errorf("it took %v, though nothing was under way", took)
 	}
 }

@@ -313,7 +313,7 @@ func TestTimersThatCannotBeAreDeadLettered(t *testing.T) {
 		want string
 	}{
 		"a name with a dot":  {consumer.Step{Timers: []consumer.Timer{odd}}, `name "a.b"`},
-		"a name of our own":  {consumer.Step{Timers: []consumer.Timer{own}}, `"retry" is taken`},
+		"a name of our own":  {consumer.Step{Timers: []consumer.Timer{own}}, `"retry" is reserved`},
 		"no key":             {consumer.Step{Timers: []consumer.Timer{none}}, "empty key"},
 		"no time":            {consumer.Step{Timers: []consumer.Timer{deadline("k", 0)}}, "after 0s"},
 		"the past":           {consumer.Step{Timers: []consumer.Timer{deadline("k", -1)}}, "after -1ns"},

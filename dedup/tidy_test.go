@@ -3,7 +3,6 @@ package dedup_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -45,13 +44,13 @@ func TestStream_keeps_the_last_of_marks_and_documents(t *testing.T) {
 			return nil
 		}
 	}
-	bustest.Eventually(t, 10*time.Second, once("ledger.>", 5)) // claimed, then done
-	bustest.Eventually(t, 10*time.Second, once("state.>", 1))
+	bustest.Eventually(t, soon, once("ledger.>", 5)) // claimed, then done
+	bustest.Eventually(t, soon, once("state.>", 1))
 	if d, err := l.Committed(t.Context(), subject); err != nil || string(d.Data) != "4" {
 		t.Errorf("the document is %q (%v), want the last change", d.Data, err)
 	}
 	change(5, func(v dedup.Version) *nats.Msg { return dedup.DeleteDocument(subject, v) })
-	bustest.Eventually(t, 10*time.Second, once("state.>", 1)) // its trace
+	bustest.Eventually(t, soon, once("state.>", 1)) // its trace
 	if d, err := l.Committed(t.Context(), subject); err != nil || d.Exists {
 		t.Errorf("the deleted document is %q (%v)", d.Data, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/farandole/farandole/bustest"
 )
@@ -73,7 +72,7 @@ func TestServeStopsCleanlyDuringAnOutage(t *testing.T) {
 		_, err := get(t.Context(), localURL(port)+"/readyz")
 		return err != nil
 	})
-	if took := p.stopCleanly(); took > 5*time.Second {
+	if took := p.stopCleanly(); took > grace {
 		t.Errorf("it took %v, though nothing was under way", took)
 	}
 }

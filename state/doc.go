@@ -4,38 +4,41 @@
 // # Role
 //
 // A handler reads documents ([Store.Get]) and returns changes of them
-// ([Document.Put], [Document.Delete]) in its step. The ledger commits the
-// changes, the outgoing events and the mark that the event is done in one
-// atomic batch; it has to be a [dedup.Stream]. A document lies on
-// state.<consumer>.<key>, one message a document, as JSON, for as long as the
-// stream exists.
+// ([Document.Put], [Document.Delete]) in its step. The ledger stores the changes,
+// the outgoing events and the mark that the event is done in one atomic batch. The
+// consumer's ledger has to be a [dedup.Stream]. A document is one message with
+// JSON data on the subject state.<consumer>.<key>, such as
+// state.inventory.sku-widget. It is kept for as long as the stream exists.
 //
 // # Guarantees
 //
-//   - All changes of a step become durable, once, or none does: also several
-//     documents, such as an order and its items' stock.
+//   - Atomic: all changes of a step are stored, once, or none is. A step may change
+//     several documents, such as an order and the stock of its items.
 //
-//   - Optimistic concurrency: a step is committed only if every document it
-//     changes is still as its handler saw it. Otherwise the handler runs again,
-//     on what is there now; that is no failed attempt.
+//   - Optimistic concurrency: a step is committed only if every document that it
+//     changes is still as its handler read it. Otherwise the handler runs again on
+//     the new version. That is not a failed attempt.
 //
-//   - A verdict rests on what is committed: whatever a handler makes of documents
-//     that it has read with its context, also an error, also a step that leaves them
-//     as they are, is kept only if they were committed and still like that
-//     afterwards. Otherwise the handler runs again.
+//   - No result of a handler rests on a stale or uncommitted document. If the handler
+//     has read documents with its context, its result is kept only if they were
+//     committed and have not changed since. That holds for an error, too, and for a
+//     step that changes none of them. Otherwise the handler runs again.
 //
-//   - Within one process steps build on each other before they are committed:
-//     a document that every event changes is written once a batch, not once an event.
+//   - Within one process a step may read what an earlier step has written, before that
+//     is committed. So a document that every event changes is written once a batch,
+//     not once an event.
 //
-//   - Loss is not silent: a document that was seeded ([Store.Seed]) and is gone, with a
-//     purged event stream say, is an outage and not a document that never was.
+//   - A lost document is noticed. A document that was stored with [Store.Seed] and is
+//     gone, because the event stream was purged for example, is an outage. It is not
+//     taken for a document that never existed.
 //
 // # Not guaranteed
 //
-//   - That a document which a step has read and does not change stays as it is
-//     until the step is stored: it is checked right before. Putting the value back
-//     as it is makes both one.
-//   - Speed for one document that several processes change at once: their
-//     batches contend. Divide the keys, or the document.
-//   - A listing at one moment: [Store.Each] sees changes made meanwhile or not.
+//   - That a document which a step reads and does not change stays the same until the
+//     step is stored. It is checked right before that, not together with it. A step
+//     that needs both together puts the value back unchanged.
+//   - Speed, when several processes change one document at once: their batches
+//     conflict. Divide the keys among the processes, or split the document.
+//   - A consistent listing: [Store.Each] may or may not see changes that are made while
+//     it runs.
 package state

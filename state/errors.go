@@ -3,13 +3,15 @@ package state
 import "errors"
 
 var (
-	// ErrDecode is returned when a stored document is not what it should be.
+	// ErrDecode is returned when a stored document is not JSON of the store's type.
 	ErrDecode = errors.New("state: cannot decode")
-	// ErrLost is returned for a document that has to exist and does not: the
-	// event stream was purged, made anew or restored from an old copy. Nothing is
-	// made of that until a person says so. It also matches [bus.ErrUnavailable].
+	// ErrLost is returned when a seeded document does not exist any more: the event
+	// stream was purged, created again or restored from an old backup. It stays
+	// until somebody restores the stream or stores the document with [Store.Create].
+	// It also matches [bus.ErrUnavailable].
 	ErrLost = errors.New("state: document is lost")
-	// ErrChange is returned for changes that no step can make: a value that is
-	// no JSON, a document changed twice, or a store with another ledger.
+	// ErrChange is returned for changes that can never be stored: a value that cannot
+	// be encoded as JSON, a document that one step changes twice, or a store whose
+	// ledger is not the consumer's.
 	ErrChange = errors.New("state: impossible change")
 )

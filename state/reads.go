@@ -10,10 +10,10 @@ import (
 	"github.com/farandole/farandole/dedup"
 )
 
-// Reads are the documents that one run of a handler has read, in which version.
-// What comes of the run holds only if they were the committed, current ones: an
-// error, too, and a step that changes nothing. The consumer sees to that; a
-// handler only has to read with the context it was given. The nil Reads are none.
+// Reads are the documents that one run of a handler has read, with their versions.
+// The result of the run is valid only if these versions are committed and current.
+// The consumer checks that; the handler only has to read with the context that it
+// got. A nil *Reads holds no documents.
 type Reads struct {
 	mu  sync.Mutex
 	all map[read]struct{}
@@ -27,13 +27,14 @@ type read struct {
 
 type readsKey struct{}
 
-// Track returns a context for one run of a handler, and what [Store.Get] reads with it.
+// Track returns a context for one run of a handler, and the Reads to which [Store.Get]
+// adds what is read with that context.
 func Track(ctx context.Context) (context.Context, *Reads) {
 	r := &Reads{all: map[read]struct{}{}}
 	return context.WithValue(ctx, readsKey{}, r), r
 }
 
-// note adds a read to those of its run, if it is part of one.
+// note adds x to the Reads of ctx. Outside of a handler's run it does nothing.
 func note(ctx context.Context, x read) {
 	r, ok := ctx.Value(readsKey{}).(*Reads)
 	if !ok {
@@ -44,9 +45,9 @@ func note(ctx context.Context, x read) {
 	r.all[x] = struct{}{}
 }
 
-// Confirm returns nil when all that was read from l's documents is committed and
-// current. An error that matches [dedup.ErrStale] means that it is not: whatever
-// the run came to is void, and it has to be done again. Others are those of
+// Confirm returns nil if all documents that were read with ledger l are committed and
+// current. An error that matches [dedup.ErrStale] says that they are not: the result
+// of the run is void, and the handler has to run again. Other errors are those of
 // [dedup.Stream.Confirm].
 func (r *Reads) Confirm(ctx context.Context, l dedup.Ledger) error {
 	stream, ok := l.(*dedup.Stream)
@@ -60,8 +61,9 @@ func (r *Reads) Confirm(ctx context.Context, l dedup.Ledger) error {
 	return nil
 }
 
-// keep returns messages that make a step rest on what was read, but for the
-// documents that it changes: those are checked by their change.
+// keep returns a message for each document that was read with ledger l: the step is
+// stored only if the document is still in that version. It leaves out the documents
+// in changed: the change of a document checks its version, too.
 func (r *Reads) keep(l dedup.Ledger, changed map[string]bool) (msgs []*nats.Msg) {
 	if r == nil {
 		return nil

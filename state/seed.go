@@ -10,15 +10,16 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// seeds are the documents of a store that have to exist: they were stored once
-// and are never deleted. That they were is remembered in [event.StateBucket],
-// which does not go with the event stream.
+// seeds are the keys of the documents that this process has seeded. Such a document
+// is stored once and never deleted, so it has to exist. The bucket
+// [event.StateBucket] records each seed, because it outlives the event stream.
 type seeds struct {
 	mu   sync.Mutex
 	keys map[event.Key]bool
 }
 
-// seed is what the bucket holds of one, under "<consumer>_<key>".
+// seed is the bucket's record of one document, under "<consumer>_<key>", such as
+// "inventory_sku-widget".
 type seed struct {
 	Subject string `json:"subject"`
 }
@@ -48,11 +49,12 @@ func (s *seeds) all() []event.Key {
 	return keys
 }
 
-// Seed stores a document that is there from then on: the first time, and never
-// again. A later Seed of it, also in another process, returns an error matching
-// [ErrLost] if it is gone, and so do [Store.Get] and [Store.Check] in this
-// process. If that is meant, [Store.Create] makes it anew. Other errors are
-// those of Create, [bus.OpenBucket] and [bus.Bucket.Put].
+// Seed stores a document that has to exist from then on. If any process has seeded it
+// before, Seed stores nothing: it checks that the document exists, and returns an
+// error matching [ErrLost] if not. After a Seed, [Store.Get] and [Store.Check] of
+// this Store return that error, too, when the document is gone. [Store.Create]
+// stores it again. Other errors are those of Create, [bus.OpenBucket] and
+// [bus.Bucket.Put].
 func (s *Store[T]) Seed(ctx context.Context, key event.Key, value T) error {
 	bucket, err := bus.OpenBucket[seed](ctx, s.bus, event.StateBucket)
 	if err != nil {
@@ -76,8 +78,9 @@ func (s *Store[T]) Seed(ctx context.Context, key event.Key, value T) error {
 	return nil
 }
 
-// Check returns nil while all documents are there that this process has seeded,
-// else an error matching [ErrLost]. Others match [bus.ErrUnavailable] or [bus.ErrClosed].
+// Check returns an error matching [ErrLost] if a document is gone that was seeded with
+// this Store, and nil if none is. Other errors match [bus.ErrUnavailable] or
+// [bus.ErrClosed].
 func (s *Store[T]) Check(ctx context.Context) error {
 	for _, key := range s.seeds.all() {
 		if err := s.exists(ctx, key); err != nil {
@@ -87,14 +90,15 @@ func (s *Store[T]) Check(ctx context.Context) error {
 	return nil
 }
 
-// exists asks the stream's leader for a document that has to be there.
+// exists returns nil if the stream's leader has the document, else an error matching
+// [ErrLost]. It asks the leader because a replica may lag behind.
 func (s *Store[T]) exists(ctx context.Context, key event.Key) error {
 	m, err := s.bus.Latest(ctx, s.bus.Names().EventsStream(), s.subject(key))
 	switch {
 	case err != nil:
 		return fmt.Errorf("state: %w", err)
 	case m == nil:
-		return fmt.Errorf("%w (%w): %s was stored once and is not in stream %s", ErrLost, bus.ErrUnavailable, s.subject(key), s.bus.Names().EventsStream())
+		return fmt.Errorf("%w (%w): %s was stored before and is no longer in stream %s", ErrLost, bus.ErrUnavailable, s.subject(key), s.bus.Names().EventsStream())
 	}
 	return nil
 }

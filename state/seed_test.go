@@ -34,7 +34,8 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// What was seeded and is gone is lost, for every process.
+// A seeded document that is gone is lost for every process, not only for the one
+// that has seeded it.
 func TestSeed_of_a_lost_document(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)

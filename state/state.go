@@ -15,7 +15,8 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// Store is the typed documents of one consumer. It is safe for concurrent use.
+// Store reads and changes the documents of one consumer that hold a T as JSON. It is
+// safe for concurrent use.
 type Store[T any] struct {
 	bus      *bus.Bus
 	ledger   *dedup.Stream
@@ -23,9 +24,9 @@ type Store[T any] struct {
 	seeds    seeds
 }
 
-// Of returns the documents of a consumer whose ledger is l. The consumer must
-// use this very ledger; several stores may share it, as long as their keys
-// differ. Of does no I/O. The error matches [event.ErrInvalidConsumer].
+// Of returns the store of a consumer. l must be the same value that the consumer has
+// as its Config.Ledger. Several stores may share it if their keys differ. Of does
+// no I/O. The error matches [event.ErrInvalidConsumer].
 func Of[T any](b *bus.Bus, l *dedup.Stream, c event.Consumer) (*Store[T], error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("state: %w", err)
@@ -33,9 +34,9 @@ func Of[T any](b *bus.Bus, l *dedup.Stream, c event.Consumer) (*Store[T], error)
 	return &Store[T]{bus: b, ledger: l, consumer: c}, nil
 }
 
-// Document is one document as a handler sees it.
+// Document is one document as it was read.
 type Document[T any] struct {
-	// Value is the zero T when there is none.
+	// Value is the zero T when the document does not exist.
 	Value  T
 	Exists bool
 
@@ -44,8 +45,8 @@ type Document[T any] struct {
 	ledger  *dedup.Stream
 }
 
-// Change is what a step does to one document. It becomes durable with the
-// step, or not at all.
+// Change changes one document. A handler returns it in its step, and it is stored
+// with the step or not at all.
 type Change struct {
 	ledger  *dedup.Stream
 	subject string
@@ -53,17 +54,19 @@ type Change struct {
 	err     error
 }
 
-// Get reads a document in a handler, with the handler's context: as the steps
-// before it leave it, also those that are not committed yet, and with replicas
-// perhaps as it was before others changed it. Whatever the handler makes of it,
-// a step, an error, or nothing, is kept only if the document was committed and
-// current like this; else the handler runs again. Errors match [ErrDecode] when
-// what is stored is not a T, [ErrLost] for a seeded document that is gone, else [bus.ErrUnavailable], [bus.ErrClosed] or
+// Get reads a document in a handler. ctx must be the handler's context. The document
+// may include changes of this process that are not committed yet. It may lack recent
+// changes of other processes, if the stream has replicas. The result of the handler,
+// a step or an error, is kept only if the document was committed and current.
+// Otherwise the handler runs again.
+//
+// The error matches [ErrDecode] if the stored document is not a T, [ErrLost] if a
+// seeded document is gone, else [bus.ErrUnavailable], [bus.ErrClosed] or
 // [dedup.ErrNoStream].
 func (s *Store[T]) Get(ctx context.Context, key event.Key) (Document[T], error) {
 	d, err := s.read(ctx, key, s.ledger.Document)
 	if err == nil && !d.Exists && s.seeds.has(key) {
-		err = s.exists(ctx, key) // or a copy of the stream lags behind: then the step will be stale
+		err = s.exists(ctx, key) // nil if only a replica lags behind: then the step is stale and runs again
 	}
 	if d.ledger != nil {
 		note(ctx, read{d.ledger, d.subject, d.version})
@@ -71,8 +74,8 @@ func (s *Store[T]) Get(ctx context.Context, key event.Key) (Document[T], error) 
 	return d, err
 }
 
-// Committed reads a document for anybody but a step: as it is durable. With
-// replicas it may lag behind the latest change. Errors are those of Get.
+// Committed reads a document outside of a handler. It sees committed changes only. If
+// the stream has replicas it may lack the latest ones. Errors are those of Get.
 func (s *Store[T]) Committed(ctx context.Context, key event.Key) (Document[T], error) {
 	return s.read(ctx, key, s.ledger.Committed)
 }
@@ -92,7 +95,7 @@ func (s *Store[T]) read(ctx context.Context, key event.Key, read func(context.Co
 	return d, nil
 }
 
-// Put is the change that stores value, as JSON.
+// Put returns the change that stores value as JSON.
 func (d Document[T]) Put(value T) Change {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -101,14 +104,14 @@ func (d Document[T]) Put(value T) Change {
 	return Change{ledger: d.ledger, subject: d.subject, message: dedup.PutDocument(d.subject, data, d.version)}
 }
 
-// Delete is the change that removes the document.
+// Delete returns the change that deletes the document.
 func (d Document[T]) Delete() Change {
 	return Change{ledger: d.ledger, subject: d.subject, message: dedup.DeleteDocument(d.subject, d.version)}
 }
 
-// Create stores a document outside of any step, to begin with. The error
-// matches [bus.ErrConflict] when there is one already, else those of
-// [bus.Bus.Send] and [bus.Pending.Wait].
+// Create stores a new document outside of a handler, as initial data. The error
+// matches [bus.ErrConflict] if the document exists already. Other errors are those
+// of [bus.Bus.Send] and [bus.Pending.Wait].
 func (s *Store[T]) Create(ctx context.Context, key event.Key, value T) error {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -127,10 +130,11 @@ func (s *Store[T]) Create(ctx context.Context, key event.Key, value T) error {
 	return nil
 }
 
-// Each calls f for every document, oldest change first. token is the key as
-// [event.EscapeKey] writes it. A document that changes meanwhile may be seen
-// twice. Those that are not a T end it with an error matching [ErrDecode];
-// others are those of [bus.Bus.Scan] and of f.
+// Each calls f for every document of the consumer, the one that was changed longest
+// ago first. token is the document's key as [event.EscapeKey] writes it, such as
+// "sku-caf=C3=A9". A document that changes meanwhile may come twice. Each stops at
+// a document that is not a T, with an error matching [ErrDecode]. Other errors are
+// those of [bus.Bus.Scan] and of f.
 func (s *Store[T]) Each(ctx context.Context, f func(token string, value T) error) error {
 	names := s.bus.Names()
 	root := strings.TrimSuffix(names.StateFilter(s.consumer), ">")
@@ -147,9 +151,9 @@ func (s *Store[T]) subject(key event.Key) string {
 	return s.bus.Names().StateSubject(s.consumer, key)
 }
 
-// Messages returns what a step's changes become, and what its handler has read
-// besides, for the ledger that the consumer uses. Errors match [ErrChange]: the
-// changes can never be stored.
+// Messages returns the messages that store a step's changes, followed by those that
+// check what its handler has read besides. l is the consumer's ledger. The error
+// matches [ErrChange].
 func Messages(l dedup.Ledger, changes []Change, reads *Reads) ([]*nats.Msg, error) {
 	msgs := make([]*nats.Msg, 0, len(changes))
 	seen := map[string]bool{}
@@ -159,9 +163,9 @@ func Messages(l dedup.Ledger, changes []Change, reads *Reads) ([]*nats.Msg, erro
 		case c.err != nil:
 			errs = append(errs, fmt.Errorf("%w: %w", ErrChange, c.err))
 		case c.message == nil:
-			errs = append(errs, fmt.Errorf("%w: it was not made by a Document", ErrChange))
+			errs = append(errs, fmt.Errorf("%w: it was not made with Document.Put or Document.Delete", ErrChange))
 		case dedup.Ledger(c.ledger) != l:
-			errs = append(errs, fmt.Errorf("%w: %s: the consumer has another ledger than its store", ErrChange, c.subject))
+			errs = append(errs, fmt.Errorf("%w: %s: the consumer's ledger is not the one that its store was made with: pass one ledger to both", ErrChange, c.subject))
 		case seen[c.subject]:
 			errs = append(errs, fmt.Errorf("%w: %s: changed twice in one step", ErrChange, c.subject))
 		}

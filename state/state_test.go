@@ -164,7 +164,7 @@ func TestHot_documents(t *testing.T) {
 	t.Logf("%d runs for %d steps", runs.Load(), n)
 }
 
-// What one step of a row cannot do does not pull the others down.
+// A step that can never be stored fails alone; the steps queued beside it are stored.
 func TestRow_with_a_failing_step(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
@@ -205,7 +205,7 @@ func oversized(s *shop, id string) state.Change {
 	return d.Put(strings.Repeat("x", int(s.bus.Conn().MaxPayload())))
 }
 
-// A deleted document is gone, and a step that has seen it before runs again.
+// A deleted document is gone. A step that has read it before the deletion runs again.
 func TestDelete_and_stale(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
@@ -226,7 +226,7 @@ func TestDelete_and_stale(t *testing.T) {
 		t.Fatalf("after its deletion: %+v, %v", gone, err)
 	}
 	runs, err := s.step("2", func() ([]state.Change, error) {
-		d := before // as somebody who is late saw it
+		d := before // read before the deletion
 		before, err = s.stocks.Get(t.Context(), "sku-widget")
 		return []state.Change{d.Put(stock{5})}, err
 	})
@@ -263,7 +263,7 @@ func TestMessages_refuses(t *testing.T) {
 	}
 	for want, changes := range map[string][]state.Change{
 		"changed twice": {d.Put(stock{1}), d.Delete()},
-		"not made by":   {{}},
+		"not made with": {{}},
 		"chan int":      {c.Put(nil)},
 	} {
 		if _, err := state.Messages(s.ledger, changes, nil); !errors.Is(err, state.ErrChange) || !strings.Contains(err.Error(), want) {

@@ -76,7 +76,7 @@ func TestTimersOfAnOldEventStreamAreMoved(t *testing.T) {
 		}
 		return info.State.Subjects
 	}
-	bustest.Eventually(t, 10*time.Second, func() bool { return len(count(n.EventsStream(), "events.order.deadline.>")) == 3 })
+	bustest.Eventually(t, time.Minute, func() bool { return len(count(n.EventsStream(), "events.order.deadline.>")) == 3 })
 	for subject, times := range count(n.EventsStream(), "events.>") {
 		if times != 1 {
 			t.Errorf("%s is there %d times", subject, times)

@@ -115,7 +115,7 @@ func TestProvisionedBucketsAreKeyValueBuckets(t *testing.T) {
 	if _, err := kv.Update(t.Context(), "long", []byte("2"), revision+1); !errors.Is(err, jetstream.ErrKeyExists) {
 		t.Errorf("update with a wrong revision: %v", err)
 	}
-	bustest.Eventually(t, 10*time.Second, func() bool {
+	bustest.Eventually(t, time.Minute, func() bool {
 		_, err := kv.Get(t.Context(), "short")
 		return errors.Is(err, jetstream.ErrKeyNotFound)
 	})
@@ -334,7 +334,7 @@ func TestReplicasAreRaisedInAClusterAndNotLowered(t *testing.T) {
 	}
 
 	m := nats.NewMsg(b.Names().Root("events.order.placed.v1.k"))
-	bustest.Eventually(t, 10*time.Second, func() error { // the group may be electing
+	bustest.Eventually(t, time.Minute, func() error { // the group may be electing
 		return publishTo(t, b, m)
 	})
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "999") // replicas have an error code of their own

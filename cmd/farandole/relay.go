@@ -20,18 +20,18 @@ import (
 type relayCmd struct {
 	outboxFlags
 
-	Type      []event.Type  `sep:"," help:"Publish rows of these event types only, and park those of others. Rows of a service's own consumers are published in any case."`
-	Batch     int           `placeholder:"N" help:"How many rows a claim takes. Default: 500."`
-	Lease     time.Duration `placeholder:"DURATION" help:"How soon another relay takes over after a crash. Default: 30s."`
+	Type      []event.Type  `sep:"," help:"Publish only rows of these event types, and park rows of others. Rows that a service's own consumers have written are always published."`
+	Batch     int           `placeholder:"N" help:"How many rows the relay claims at once. Default: 500."`
+	Lease     time.Duration `placeholder:"DURATION" help:"How long after a crash another relay takes over. Default: 30s."`
 	Retention time.Duration `placeholder:"DURATION" help:"How long published rows are kept. Default: 1h."`
-	CDC       string        `name:"cdc" env:"FARANDOLE_CDC" placeholder:"SLOT" help:"Follow Postgres's write-ahead log through this replication slot, which is made if need be (wal_level=logical), instead of claiming rows."`
-	HTTP      string        `name:"http" env:"FARANDOLE_HTTP" placeholder:"ADDR" help:"Where to listen for /healthz, /readyz and /metrics. Default: nowhere."`
+	CDC       string        `name:"cdc" env:"FARANDOLE_CDC" placeholder:"SLOT" help:"Follow Postgres's write-ahead log through this replication slot, instead of claiming rows. The slot is created if it does not exist. Postgres needs wal_level=logical."`
+	HTTP      string        `name:"http" env:"FARANDOLE_HTTP" placeholder:"ADDR" help:"Address for /healthz, /readyz and /metrics. Default: none."`
 }
 
-// Run publishes what others write into the outbox, until ctx ends.
+// Run publishes the rows of the outbox until ctx ends.
 func (c *relayCmd) Run(ctx context.Context, a *app) (err error) {
 	if !c.given() {
-		return usageErrorf("relay: no outbox: --store PATH, or --database-url URL (DATABASE_URL)")
+		return usageErrorf("relay: no outbox is given: set --store PATH for SQLite, or --database-url URL (DATABASE_URL) for Postgres")
 	}
 	log := a.log("warn")
 	to := a.root.Connection
@@ -66,7 +66,7 @@ func (c *relayCmd) Run(ctx context.Context, a *app) (err error) {
 	err = withConfig(ctx, connection, func(b *bus.Bus) error {
 		relay, err := outbox.NewRelay(o, b, cfg)
 		if err != nil {
-			return usageError{err.Error()} // it does no I/O: settings are all that can be wrong
+			return usageError{err.Error()} // NewRelay does no I/O: only a flag can be wrong
 		}
 		return c.host(ctx, a, b, relay, process, log)
 	})
@@ -76,7 +76,7 @@ func (c *relayCmd) Run(ctx context.Context, a *app) (err error) {
 	return err
 }
 
-// host runs the relay, and HTTP for those who watch it.
+// host runs the relay and, with --http, its HTTP server.
 func (c *relayCmd) host(ctx context.Context, a *app, b *bus.Bus, relay *outbox.Relay, metrics prometheus.Gatherer, log zerolog.Logger) error {
 	h := host.Config{Parts: []host.Part{{Name: "relay", Run: relay.Run, Ready: relay.Health}}, Metrics: metrics, Logger: log}
 	ready := "ready: relay"

@@ -19,7 +19,7 @@ import (
 
 var relayReady = regexp.MustCompile(`ready: relay, (http://\S+), NATS \S+`)
 
-// byHand is how a program in another language adds a row.
+// byHand is how a program in another language adds a row: a plain INSERT.
 const byHand = `INSERT INTO shop_outbox (message_id, subject, key, headers, data) VALUES ($1, $2, 'ord-1',
 	'{"ce-specversion":"1.0","ce-id":"1","ce-source":"/shop","ce-type":"order.placed.v1","ce-partitionkey":"ord-1"}', $3)`
 

@@ -11,14 +11,14 @@ import (
 	"github.com/farandole/farandole/internal/database"
 )
 
-// orderFile is order's SQLite database in the store.
+// orderFile is the name of order's SQLite database in the store.
 const orderFile = "order.db"
 
 // databasePoll is how often a database that is not up yet is tried again.
 const databasePoll = 250 * time.Millisecond
 
-// openDatabase opens order's database: Postgres if its URL is known, else the
-// file in the store. It waits for a server that is not up yet.
+// openDatabase opens order's database: Postgres if --database-url is set, else SQLite
+// in the store. It waits for a database server that is not up yet.
 func (s *serving) openDatabase(ctx context.Context) (*database.Database, error) {
 	target := s.cmd.DatabaseURL
 	if target == "" {
@@ -35,7 +35,8 @@ func (s *serving) openDatabase(ctx context.Context) (*database.Database, error) 
 	return db, nil
 }
 
-// awaitDatabase waits for a server that is not up yet.
+// awaitDatabase waits until the database answers, at most as long as within says. It
+// returns at once if the server refuses.
 func awaitDatabase(ctx context.Context, db *database.Database, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -48,7 +49,7 @@ func awaitDatabase(ctx context.Context, db *database.Database, within time.Durat
 			return nil
 		}
 		if ctx.Err() == nil || last == nil {
-			last = err // the error of being cut off says less
+			last = err // keep the reason: when time is up err is only "deadline exceeded"
 		}
 		if refuses(err) {
 			return last
@@ -56,13 +57,13 @@ func awaitDatabase(ctx context.Context, db *database.Database, within time.Durat
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("not within %v: %w", within, last)
+			return fmt.Errorf("no answer within %v: %w", within, last)
 		}
 	}
 }
 
-// refuses says whether a server has answered, and will not answer otherwise
-// however long one waits: it knows no such user, password or database.
+// refuses reports whether the server has answered that it does not accept the user, or
+// the password, or has no such database. Waiting does not help then.
 func refuses(err error) bool {
 	var answer interface{ SQLState() string }
 	if !errors.As(err, &answer) {

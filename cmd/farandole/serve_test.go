@@ -29,7 +29,7 @@ import (
 // soon is how long a test waits for what has to happen, on a slow machine.
 const soon = time.Minute
 
-// logged is a stderr that tests read while it is written.
+// logged is a stderr that a test can read while the program writes it.
 type logged struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -52,7 +52,7 @@ type served struct {
 	url   string
 	admin string // URL
 	nats  string
-	// stop sends what SIGTERM would, and returns the exit code and stderr.
+	// stop ends the context, as SIGTERM does, and returns the exit code and stderr.
 	stop func() (int, string)
 }
 
@@ -158,7 +158,7 @@ func TestServe_keeps_a_whole_system_over_restarts(t *testing.T) {
 	s.audit(t, filepath.Join(store, "order.db"), good, poor)
 }
 
-// audit waits until the system has nothing left to do, and all is as it should be.
+// audit waits until the audit finds no violation.
 func (s served) audit(t *testing.T, target string, ids ...string) {
 	t.Helper()
 	db, err := database.Open(target)
@@ -174,7 +174,7 @@ func (s served) audit(t *testing.T, target string, ids ...string) {
 	})
 }
 
-// The store is made where it does not exist, also without the embedded server.
+// serve creates the store's directory, also without the embedded server.
 func TestServe_makes_its_store(t *testing.T) {
 	t.Parallel()
 	nats := bustest.StartServer(t, bustest.ServerConfig{}).URL()
@@ -184,7 +184,7 @@ func TestServe_makes_its_store(t *testing.T) {
 	}
 }
 
-// Order and its neighbours in two processes that share a Postgres database.
+// Two processes share a Postgres database: one runs all services, the other order.
 func TestServe_on_Postgres(t *testing.T) {
 	t.Parallel()
 	target := pgtest.Database(t)
@@ -227,7 +227,7 @@ func TestServe_fails_with_a_reason(t *testing.T) {
 		{
 			"no database server",
 			append([]string{"order", "--http", "127.0.0.1:0", "--wait", "5s", "--database-url", "postgres://u:s3cret@127.0.0.1:1/d"}, s.flags...),
-			exitFailed, "order's database: not within",
+			exitFailed, "order's database: no answer within",
 		},
 		{
 			"store that cannot be",
@@ -255,7 +255,7 @@ func TestServe_fails_with_a_reason(t *testing.T) {
 	must(t, s.JetStream().DeleteStream(t.Context(), "KV_"+s.Names().Bucket("payments"))) // made by "lease too short"
 }
 
-// A server that is up, and has no such database, is not waited for.
+// If the database server is up and has no such database, serve fails at once.
 func TestServe_waits_for_no_database_that_is_not_there(t *testing.T) {
 	t.Parallel()
 	target, err := url.Parse(pgtest.Database(t))

@@ -26,7 +26,7 @@ import (
 	"github.com/farandole/farandole/topology"
 )
 
-// serving is what one run of serve has started.
+// serving holds what one run of serve has started.
 type serving struct {
 	cmd        *serveCmd
 	connection connection
@@ -57,8 +57,8 @@ func (s *serving) close() error {
 	return errors.Join(errs...)
 }
 
-// start starts all that the services need, and makes the services, which the
-// host runs.
+// start starts the embedded server and the gateway, connects, and makes the services.
+// The host runs them.
 func (s *serving) start(ctx context.Context) error {
 	if s.cmd.Store != "" {
 		if err := os.MkdirAll(s.cmd.Store, 0o750); err != nil {
@@ -102,7 +102,6 @@ func (s *serving) start(ctx context.Context) error {
 	return nil
 }
 
-// startServer starts the embedded server.
 func (s *serving) startServer() error {
 	server, err := natsserver.Start(natsserver.Config{
 		StoreDir: s.cmd.Store, Port: s.cmd.NATSPort, SyncAlways: s.cmd.SyncAlways, Logger: s.log,
@@ -115,9 +114,9 @@ func (s *serving) startServer() error {
 	return nil
 }
 
-// startGateway starts the payment provider. It has a port of its own for
-// payment, which outlives the process's other HTTP, and is shown at /gateway/,
-// to operators with its books and faults.
+// startGateway starts the demo's payment provider. It has a port of its own, which
+// stays open until payment has stopped. It is also served at /gateway/, and on the
+// operators' address with its books and fault switches.
 func (s *serving) startGateway() error {
 	p, err := gateway.Start(gateway.Config{Path: s.cmd.GatewayBooks, Logger: s.log})
 	if err != nil {
@@ -135,7 +134,7 @@ func (s *serving) startGateway() error {
 	return nil
 }
 
-// connect makes a service's own connection.
+// connect makes the connection of one service.
 func (s *serving) connect(ctx context.Context, service string) (*bus.Bus, error) {
 	cfg := s.connection.config(service, s.log)
 	if s.server != nil {
@@ -150,9 +149,9 @@ func (s *serving) connect(ctx context.Context, service string) (*bus.Bus, error)
 	return b, nil
 }
 
-// provision makes sure that streams and buckets are there. Where the user may
-// not make them somebody else has to have done it: then they are only checked,
-// and where the user may not even look, the services will find out.
+// provision creates the streams and buckets that are missing. If the user may not
+// create them it only checks them. If the user may not read them either it logs that,
+// and the services report what is missing.
 func (s *serving) provision(ctx context.Context, b *bus.Bus) error {
 	wanted := topology.New(b.Names(), wantedTopology(s.cmd.Replicas))
 	_, err := topology.Provision(ctx, b, wanted)
@@ -167,26 +166,26 @@ func (s *serving) provision(ctx context.Context, b *bus.Bus) error {
 	case planErr != nil:
 		return planErr
 	case plan.Changed():
-		return fmt.Errorf("serve: streams or buckets are missing or differ, and this user may not change them: %w", err)
+		return fmt.Errorf("serve: streams or buckets are missing or differ, and this user may not change them: run `farandole topology apply` as a user who may: %w", err)
 	default:
 		return plan.Err()
 	}
 }
 
-// settings are a consumer's, as far as flags say.
+// settings returns the settings of a service's consumer that the flags give.
 func (s *serving) settings() consumer.Config {
 	cfg := consumer.Config{
 		Concurrency: s.cmd.Concurrency, Lease: s.cmd.Lease, Grace: s.cmd.Grace,
 		Retry: consumer.RetryPolicy{MaxAttempts: s.cmd.MaxAttempts}, Logger: s.log,
 	}
 	cfg.Version, _ = buildVersion()
-	if cfg.Lease > 0 { // a handler may not take longer than its lease
+	if cfg.Lease > 0 { // the handler timeout must not be longer than the lease
 		cfg.HandlerTimeout = min(cfg.Lease, defaultHandlerTimeout)
 	}
 	return cfg
 }
 
-// defaultHandlerTimeout is the consumer's.
+// defaultHandlerTimeout is the default of consumer.Config.HandlerTimeout.
 const defaultHandlerTimeout = 10 * time.Second
 
 func (s *serving) addOrder(ctx context.Context, b *bus.Bus) error {
@@ -209,7 +208,7 @@ func (s *serving) addPayment(_ context.Context, b *bus.Bus) (err error) {
 	if cfg.Consumer.Ledger, err = ledger.Kind(s.cmd.Ledger).Open(b, true, s.log); err != nil {
 		return err
 	}
-	if t := cfg.Consumer.HandlerTimeout; t > 0 { // the gateway's share of it
+	if t := cfg.Consumer.HandlerTimeout; t > 0 { // a request to the gateway must end before the handler's timeout
 		cfg.Timeout = min(t*2/3, defaultGatewayTimeout)
 	}
 	svc, err := payment.New(b, cfg)
@@ -220,7 +219,7 @@ func (s *serving) addPayment(_ context.Context, b *bus.Bus) (err error) {
 	return nil
 }
 
-// defaultGatewayTimeout is payment's.
+// defaultGatewayTimeout is the default of payment.Config.Timeout.
 const defaultGatewayTimeout = 5 * time.Second
 
 func (s *serving) addInventory(_ context.Context, b *bus.Bus) error {
@@ -232,7 +231,7 @@ func (s *serving) addInventory(_ context.Context, b *bus.Bus) error {
 	return nil
 }
 
-// service is what all services have.
+// service is implemented by all services of the demo.
 type service interface {
 	Run(ctx context.Context) error
 	Health() error
@@ -245,9 +244,9 @@ func (s *serving) add(svc service, p host.Part) {
 	s.parts = append(s.parts, p)
 }
 
-// where says which NATS server is used; a login in its URL is not shown.
+// where returns the URL of the NATS server, without a password, for the "ready" line.
 func (s *serving) where() string {
-	if s.server != nil { // its connections have no URL
+	if s.server != nil { // connections within the process have no URL
 		return s.server.ClientURL()
 	}
 	if len(s.buses) == 0 {

@@ -60,7 +60,7 @@ func TestServiceGrantsOneCouponForAnEventPublishedTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bustest.Eventually(t, 10*time.Second, func() error {
+	bustest.Eventually(t, time.Minute, func() error {
 		c, err := stream.Consumer(t.Context(), "coupons")
 		if err != nil {
 			return err

@@ -16,7 +16,7 @@ import (
 )
 
 // connectTimeout bounds a service's start; the server is in this process.
-const connectTimeout = 10 * time.Second
+const connectTimeout = time.Minute
 
 // system is a whole system in this process: a NATS server with a temporary store, a
 // database, the gateway, and the services, each with its own connections.

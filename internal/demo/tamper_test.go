@@ -110,11 +110,11 @@ func tamper(t *testing.T, databaseURL string) {
 	sees(audit.Money, victim, "one charge")
 
 	takePieces(t, s.bus, "widget")
-	sees(audit.StockKept, "", "of widget, available, held and reserved together")
+	sees(audit.StockKept, "", "of widget as the sum of available, held and reserved")
 
 	holdAgain(t, s.bus, victim)
 	sees(audit.StockKept, victim, "reservation reserved")
-	sees(audit.StockKept, "", "held, as reservations say")
+	sees(audit.StockKept, "", "held, as in the reservations")
 
 	deleteEvent(t, s.bus, victim, "payment.captured.v1")
 	sees(audit.Causation, victim, "inventory.reserved.v1")
@@ -144,7 +144,7 @@ func tamperWithTables(t *testing.T, s *system, sees func(invariant, order, says 
 	s.doctor(t, 1, `UPDATE outbox SET status = 'PROCESSING' WHERE subject = $1`, row)
 	sees(audit.Outbox, victim, "found PROCESSING")
 	s.doctor(t, 1, `UPDATE outbox SET status = 'DEAD_LETTER' WHERE subject = $1`, row)
-	sees(audit.Outbox, victim, "the story of why row")
+	sees(audit.Outbox, victim, "an attempt that says why row")
 	s.doctor(t, 1, `UPDATE outbox SET status = 'PUBLISHED', message_id = 'another' WHERE subject = $1`, row)
 	sees(audit.Outbox, victim, "the message of row")
 	s.doctor(t, 1, `INSERT INTO outbox (message_id, subject, key, headers, data, status)
@@ -159,7 +159,7 @@ func tamperWithTables(t *testing.T, s *system, sees func(invariant, order, says 
 		SELECT 'ord-silent', 'placed', customer_id, currency, total, items, request, instance, created_at, updated_at FROM orders WHERE order_id = $1`, victim)
 	sees(audit.Stored, "ord-silent", "none")
 	s.doctor(t, 1, `DELETE FROM orders WHERE order_id = $1`, other)
-	sees(audit.Stored, other, "the order that order.placed.v1 tells of")
+	sees(audit.Stored, other, "a row in the orders table, as order.placed.v1 is in the stream")
 }
 
 // chargeAgain charges an order under another idempotency key.

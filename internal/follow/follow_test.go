@@ -243,7 +243,7 @@ func TestRead_from_now_on_begins_once(t *testing.T) {
 			return follow.ErrStop
 		})
 	}()
-	bustest.Eventually(t, 10*time.Second, func() bool { return len(consumers(t, b)) == 1 })
+	bustest.Eventually(t, time.Minute, func() bool { return len(consumers(t, b)) == 1 })
 	mute.Store(true)
 	if err := b.JetStream().DeleteConsumer(t.Context(), b.Names().EventsStream(), consumers(t, b)[0]); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// booksTimeout bounds reading the gateway's books.
+// booksTimeout is how long reading the gateway's books may take.
 const booksTimeout = 30 * time.Second
 
 func (e *Evidence) collectBooks(ctx context.Context, booksURL string) error {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Check holds the evidence against every invariant and returns what is broken:
-// order by order, then what is no order's. It is pure.
+// Check compares the evidence with every invariant and returns the violations: first
+// those of each order, then the others. It does no I/O.
 func Check(e Evidence) []Violation {
 	c := newChecker(e)
 	for _, id := range c.orders {
@@ -29,7 +29,7 @@ func Check(e Evidence) []Violation {
 	return c.violations
 }
 
-// checker is one run of Check: the evidence, indexed.
+// checker is one run of Check: the evidence and indexes of it.
 type checker struct {
 	Evidence
 	orders     []string // expected and recorded ids, sorted
@@ -81,14 +81,14 @@ func (c *checker) report(invariant, order, expected, found string) {
 	c.violations = append(c.violations, Violation{invariant, order, expected, found})
 }
 
-// ended says whether an order has reached its end.
+// ended reports whether an order has reached a final status.
 func ended(o Order) bool { return o.Status == statusConfirmed || o.Status == statusCancelled }
 
-// excused says whether a dead letter, or a parked row of the outbox, explains
-// that an order goes no further.
+// excused reports whether a dead letter or a parked row of the outbox explains why
+// the order has not ended.
 func (c *checker) excused(id string) bool { return len(c.letters[id]) > 0 || c.unsent[id] }
 
-// checkFinal: every accepted order is kept and has ended, or a dead letter says why not.
+// checkFinal: every accepted order is in the table and has ended, or is excused.
 func (c *checker) checkFinal(id string) {
 	o, kept := c.records[id]
 	switch {
@@ -99,8 +99,8 @@ func (c *checker) checkFinal(id string) {
 	}
 }
 
-// checkMoney: an order is charged at most once, and what was charged and not
-// given back is its total if it is confirmed, else nothing.
+// checkMoney: an order is charged at most once. What was charged and not refunded is
+// the total of a confirmed order, and nothing for a cancelled one.
 func (c *checker) checkMoney(id string) {
 	o := c.records[id]
 	charges := c.charges[id]
@@ -133,11 +133,11 @@ func describeCharges(charges []Charge) string {
 	return strings.Join(parts, ", ")
 }
 
-// checkBooks: all charges are for orders that exist.
+// checkBooks: every charge is for an order that exists.
 func (c *checker) checkBooks() {
 	for _, ch := range c.Charges {
 		if _, known := c.records[ch.Order]; !known {
-			c.report(Money, ch.Order, "charges for orders that exist only", "charge "+ch.ID)
+			c.report(Money, ch.Order, "no charge for an order that does not exist", "charge "+ch.ID)
 		}
 	}
 }

@@ -20,9 +20,9 @@ func (c *checker) distinct(id string) []Event {
 	return events
 }
 
-// ofSaga returns the events that took part in an order's saga, in their order
-// and without copies. What somebody else has forged about the order and a
-// service has refused (it lies in the dead letters and led to nothing) is no part of it.
+// ofSaga returns the events of an order's saga, oldest first and without copies. It
+// leaves out forged events that a service has refused: they come from somebody
+// else, are in the dead letters, and caused nothing.
 func (c *checker) ofSaga(id string) []Event {
 	events := c.distinct(id)
 	caused := map[string]bool{}
@@ -30,18 +30,19 @@ func (c *checker) ofSaga(id string) []Event {
 		caused[e.Causation] = true
 	}
 	return slices.DeleteFunc(events, func(e Event) bool {
-		return c.parked[e.EventKey] && !caused[e.ID] && c.isStranger(e)
+		return c.parked[e.EventKey] && !caused[e.ID] && c.isForged(e)
 	})
 }
 
-// isStranger says whether a service of the system cannot have emitted it.
-func (c *checker) isStranger(e Event) bool {
+// isForged reports whether e has a source that is not the service of its type:
+// payment.captured.v1 has to come from "/payment".
+func (c *checker) isForged(e Event) bool {
 	domain, _, _ := strings.Cut(e.Type, ".")
 	return e.Source != "/"+domain
 }
 
-// checkIdentities: what happened once has one identity. Two ids for one type
-// of one order mean that a step took effect twice.
+// checkIdentities: an order has at most one event of each type. Two events of a type
+// with different ids mean that a step took effect twice.
 func (c *checker) checkIdentities(id string) {
 	byType := map[string][]string{}
 	for _, e := range c.ofSaga(id) {
@@ -54,8 +55,9 @@ func (c *checker) checkIdentities(id string) {
 	}
 }
 
-// checkPath: the order begins with placed, ends with one final event that fits
-// its status, and every step has a cause that may cause it and came before.
+// checkPath: the order begins with order.placed.v1, and ends with one final event that
+// fits its status. The cause of every event is in the stream and has a type that
+// may cause it.
 func (c *checker) checkPath(id string) {
 	events := c.ofSaga(id)
 	types, finals := map[string]bool{}, []string{}
@@ -73,7 +75,7 @@ func (c *checker) checkPath(id string) {
 	for _, e := range events {
 		r, declared := rules[e.Type]
 		if !declared {
-			c.report(Path, id, "declared event types only", e.Type)
+			c.report(Path, id, "only event types of the demo system", e.Type)
 			continue
 		}
 		if len(r.causes) == 0 || r.outside && e.Causation == "" {
@@ -82,7 +84,7 @@ func (c *checker) checkPath(id string) {
 		cause, there := byID[e.Causation]
 		switch {
 		case !there:
-			c.report(Causation, id, fmt.Sprintf("the cause of %s %s in the stream", e.Type, e.ID), fmt.Sprintf("no event with id %q", e.Causation))
+			c.report(Causation, id, fmt.Sprintf("the event that caused %s %s in the stream", e.Type, e.ID), fmt.Sprintf("no event with id %q", e.Causation))
 		case !slices.Contains(r.causes, cause.Type):
 			c.report(Path, id, e.Type+" caused by "+strings.Join(r.causes, " or "), "caused by "+cause.Type)
 		}
@@ -94,7 +96,7 @@ func (c *checker) checkEnd(id string, finals []string) {
 	want := map[string]string{statusConfirmed: confirmed, statusCancelled: cancelled}[o.Status]
 	switch {
 	case len(finals) > 1:
-		// checkIdentities has two of one type; this is about both kinds.
+		// checkIdentities reports two of one type. Here the order is both confirmed and cancelled.
 		if finals[0] != finals[len(finals)-1] {
 			c.report(Path, id, "one final event", strings.Join(finals, ", "))
 		}
@@ -104,20 +106,20 @@ func (c *checker) checkEnd(id string, finals []string) {
 	case want != "" && finals[0] != want:
 		c.report(Path, id, want+" for the "+o.Status+" order", finals[0])
 	case want == "" && len(finals) == 1:
-		c.report(Path, id, "an order that knows of its "+finals[0], "status "+o.Status)
+		c.report(Path, id, "a final status, as there is "+finals[0], "status "+o.Status)
 	}
 }
 
-// checkFollowUps: of what must follow from an event, exactly one thing did. In
-// an order that was asked to be cancelled steps may come too late and end
-// there, if only the order itself ended.
+// checkFollowUps: each event that must be followed by another caused exactly one. There
+// is one exception: once a cancellation is requested, a step may come too late and
+// cause nothing, if the order itself has ended.
 func (c *checker) checkFollowUps(id string) {
 	events := c.ofSaga(id)
 	withdrawn := false
 	following := map[string][]string{}
 	for _, e := range events {
 		withdrawn = withdrawn || e.Type == cancelRequested
-		if e.Type != deadline { // it follows by itself
+		if e.Type != deadline { // it is a timer's event, and may come besides the one that must follow
 			following[e.Causation] = append(following[e.Causation], e.Type)
 		}
 	}
@@ -133,8 +135,8 @@ func (c *checker) checkFollowUps(id string) {
 	}
 }
 
-// checkStrangers: an event about no order, and a message that is no event, is
-// in the dead letters; otherwise somebody swallowed or lost it.
+// checkStrangers: every event of an unknown order, and every message that is no event,
+// is in the dead letters. Otherwise a service has lost it.
 func (c *checker) checkStrangers() {
 	for _, key := range slices.Sorted(maps.Keys(c.Events)) {
 		if _, known := c.records[key]; known || c.expected[key] {
@@ -142,13 +144,13 @@ func (c *checker) checkStrangers() {
 		}
 		for _, e := range c.distinct(key) {
 			if !c.parked[e.EventKey] {
-				c.report(Accounting, key, fmt.Sprintf("%s %s of no order in the dead letters", e.Type, e.ID), "no dead letter")
+				c.report(Accounting, key, fmt.Sprintf("a dead letter for %s %s of an unknown order", e.Type, e.ID), "no dead letter")
 			}
 		}
 	}
 	for _, m := range c.Undecodable {
 		if !c.parked[m.EventKey] {
-			c.report(Accounting, "", fmt.Sprintf("undecodable message %d on %s in the dead letters", m.Sequence, m.Subject), "no dead letter")
+			c.report(Accounting, "", fmt.Sprintf("a dead letter for undecodable message %d on %s", m.Sequence, m.Subject), "no dead letter")
 		}
 	}
 }

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// statusReserved is a reservation whose items are set aside.
+// statusReserved is the status of a reservation whose items are set aside.
 const statusReserved = "reserved"
 
-// checkStock: pieces neither appear nor vanish; those set aside are those of
-// reservations under way, and those that have left are those of confirmed orders.
+// checkStock: the number of pieces of each SKU does not change. The held ones are those
+// of reservations with status reserved. The reserved ones are those of confirmed orders.
 func (c *checker) checkStock() {
 	sold, held := map[string]int64{}, map[string]int64{} // pieces by SKU
 	for _, o := range c.records {
@@ -25,26 +25,26 @@ func (c *checker) checkStock() {
 			count(held, r.Items)
 		}
 		if _, known := c.records[r.Order]; !known && (r.Status == statusReserved || r.Status == statusSettled) {
-			c.report(StockKept, r.Order, "pieces reserved for orders that exist only", fmt.Sprintf("%v %s", r.Items, r.Status))
+			c.report(StockKept, r.Order, "no reservation for an order that does not exist", fmt.Sprintf("%v %s", r.Items, r.Status))
 		}
 	}
 	for _, s := range c.Stock {
 		sum := s.Available + s.Held + s.Reserved
 		if sum != s.Initial || min(s.Available, s.Held, s.Reserved) < 0 {
-			c.report(StockKept, "", fmt.Sprintf("%d of %s, available, held and reserved together", s.Initial, s.SKU),
+			c.report(StockKept, "", fmt.Sprintf("%d of %s as the sum of available, held and reserved, none of them negative", s.Initial, s.SKU),
 				fmt.Sprintf("%d: %d available, %d held, %d reserved", sum, s.Available, s.Held, s.Reserved))
 		}
 		if s.Held != held[s.SKU] {
-			c.report(StockKept, "", fmt.Sprintf("%d of %s held, as reservations say", held[s.SKU], s.SKU), fmt.Sprint(s.Held))
+			c.report(StockKept, "", fmt.Sprintf("%d of %s held, as in the reservations", held[s.SKU], s.SKU), fmt.Sprint(s.Held))
 		}
 		if s.Reserved != sold[s.SKU] {
-			c.report(StockKept, "", fmt.Sprintf("%d of %s reserved, as confirmed orders say", sold[s.SKU], s.SKU), fmt.Sprint(s.Reserved))
+			c.report(StockKept, "", fmt.Sprintf("%d of %s reserved, as in the confirmed orders", sold[s.SKU], s.SKU), fmt.Sprint(s.Reserved))
 		}
 		delete(held, s.SKU)
 		delete(sold, s.SKU)
 	}
-	c.checkMissing(held, "held, as reservations say")
-	c.checkMissing(sold, "reserved, as confirmed orders say")
+	c.checkMissing(held, "held, as in the reservations")
+	c.checkMissing(sold, "reserved, as in the confirmed orders")
 }
 
 func count(pieces map[string]int64, items []Item) {
@@ -60,9 +60,9 @@ func (c *checker) checkMissing(pieces map[string]int64, where string) {
 	}
 }
 
-// checkReservation: the inventory's idea of an order fits where the order is:
-// pieces are set aside for orders under way only, they have left with confirmed
-// ones only, and they are those that were ordered.
+// checkReservation: the reservation fits the status of its order. Items are held only
+// for an order that has not ended, and settled only for a confirmed one. They are
+// the items that were ordered.
 func (c *checker) checkReservation(id string) {
 	o, r := c.records[id], c.reservations[id]
 	reserved, settled := r.Status == statusReserved, r.Status == statusSettled

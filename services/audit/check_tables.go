@@ -13,9 +13,8 @@ const (
 	rowDeadLetter = "DEAD_LETTER"
 )
 
-// checkOutbox: nothing waits in the outbox; what it says is published is in the
-// stream; it tells of each thing once. A parked row has its story, and explains
-// that its order goes no further.
+// checkOutbox: no row waits. The event of every published row is in the stream. No two
+// rows are the same event of an order. A parked row has at least one attempt that says why.
 func (c *checker) checkOutbox() {
 	stored := map[string]bool{}
 	for _, events := range c.Events {
@@ -23,11 +22,11 @@ func (c *checker) checkOutbox() {
 			stored[e.EventKey] = true
 		}
 	}
-	first := map[string]Row{} // of the events, by subject
+	first := map[string]Row{} // by subject
 	for _, r := range c.Outbox {
 		switch {
 		case r.Status == rowDeadLetter && r.Attempts == 0:
-			c.report(Outbox, r.Order, fmt.Sprintf("the story of why row %d on %s is parked", r.ID, r.Subject), "no attempt")
+			c.report(Outbox, r.Order, fmt.Sprintf("an attempt that says why row %d on %s is parked", r.ID, r.Subject), "no attempt")
 		case r.Status == rowDeadLetter:
 		case r.Status != rowPublished:
 			c.report(Outbox, r.Order, fmt.Sprintf("row %d on %s published", r.ID, r.Subject), r.Status)
@@ -41,29 +40,30 @@ func (c *checker) checkOutbox() {
 	}
 }
 
-// checkInbox: every event that was taken up has come to an end; one that was
-// parked has its dead letter.
+// checkInbox: every event that a consumer has claimed is done, discarded or parked. A
+// parked one has a dead letter.
 func (c *checker) checkInbox() {
 	for _, m := range c.Inbox {
 		switch m.State {
 		case "done", "discarded":
-		case "known": // no event's: which events the consumer has been given
+		case "known": // not an event's mark: it records which subjects the consumer has had
 		case "parked":
 			if !slices.ContainsFunc(c.Letters, func(l Letter) bool { return l.Consumer == m.Consumer && l.EventKey == m.EventKey }) {
-				c.report(Inbox, "", fmt.Sprintf("a dead letter of event %s, parked by %s", m.EventKey, m.Consumer), "none")
+				c.report(Inbox, "", fmt.Sprintf("a dead letter for event %s, which %s has parked", m.EventKey, m.Consumer), "none")
 			}
 		default:
-			c.report(Inbox, "", fmt.Sprintf("an end of event %s at %s", m.EventKey, m.Consumer), m.State)
+			c.report(Inbox, "", fmt.Sprintf("event %s done, discarded or parked by %s", m.EventKey, m.Consumer), "state "+m.State)
 		}
 	}
 }
 
-// checkOrphans: what the order service has told of is in its table.
+// checkOrphans: every order for which the order service has emitted order.placed.v1 is
+// in its table.
 func (c *checker) checkOrphans() {
 	for _, key := range slices.Sorted(maps.Keys(c.Events)) {
 		_, kept := c.records[key]
-		if events := c.Events[key]; !kept && slices.ContainsFunc(events, func(e Event) bool { return e.Type == placed && !c.isStranger(e) }) {
-			c.report(Stored, key, "the order that "+placed+" tells of", "none")
+		if events := c.Events[key]; !kept && slices.ContainsFunc(events, func(e Event) bool { return e.Type == placed && !c.isForged(e) }) {
+			c.report(Stored, key, "a row in the orders table, as "+placed+" is in the stream", "none")
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// saga appends the events of one order: types with the index of their cause.
+// saga appends events of these types to one order. Each is caused by the one before.
 func (e *Evidence) saga(id string, steps ...string) {
 	last := ""
 	for _, t := range steps {
@@ -21,7 +21,7 @@ func (e *Evidence) saga(id string, steps ...string) {
 	}
 }
 
-// sound is evidence of a run without a flaw: one order of each path.
+// sound returns evidence without violations: one order for each way through the saga.
 func sound() Evidence {
 	e := Evidence{
 		Expected: []string{"good", "poor", "empty", "regret", "late", "stuck"},
@@ -125,7 +125,7 @@ func TestCheck_suffers_copies(t *testing.T) {
 	}
 }
 
-// A deadline that comes when the order has ended is no step of the saga.
+// A deadline that comes after the order has ended causes nothing, and that is no violation.
 func TestCheck_suffers_a_late_deadline(t *testing.T) {
 	t.Parallel()
 	e := sound()
@@ -137,7 +137,7 @@ func TestCheck_suffers_a_late_deadline(t *testing.T) {
 	}
 }
 
-// Each invariant is broken on purpose; the audit must name it and the order.
+// Each case breaks one invariant. The audit must name the invariant and the order.
 func TestCheck_names_what_is_broken(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -150,7 +150,7 @@ func TestCheck_names_what_is_broken(t *testing.T) {
 		{"order not final", func(e *Evidence) { e.Orders[0].Status = "paid" }, Final, "good", "status paid"},
 		{"no letter for the stuck order", func(e *Evidence) { e.Letters = e.Letters[1:] }, Final, "stuck", "dead letter"},
 		{"accepted order without record", func(e *Evidence) { e.Expected = append(e.Expected, "ghost") }, Final, "ghost", "none"},
-		{"order lost, its event stored", func(e *Evidence) { e.Orders = e.Orders[1:] }, Stored, "good", "the order that order.placed.v1 tells of"},
+		{"order lost, its event stored", func(e *Evidence) { e.Orders = e.Orders[1:] }, Stored, "good", "a row in the orders table, as order.placed.v1 is in the stream"},
 		{"order not in the stream", func(e *Evidence) { delete(e.Events, "poor") }, Stored, "poor", "none"},
 
 		{"charged twice", func(e *Evidence) { e.Charges = append(e.Charges, Charge{"ch-3", "good", "EUR", 5000, 0}) }, Money, "good", "ch-1 of 5000 EUR, ch-3 of 5000 EUR"},
@@ -168,17 +168,17 @@ func TestCheck_names_what_is_broken(t *testing.T) {
 		{"less than nothing available", func(e *Evidence) { e.Stock[1].Available, e.Stock[1].Held = -1, 1 }, StockKept, "", "-1 available"},
 		{"less than nothing held", func(e *Evidence) { e.Stock[1].Available, e.Stock[1].Held = 1, -1 }, StockKept, "", "-1 held"},
 		{"reserved twice", func(e *Evidence) { e.Stock[0].Reserved, e.Stock[0].Available = 4, 95 }, StockKept, "", "2 of widget reserved"},
-		{"SKU gone", func(e *Evidence) { e.Stock = e.Stock[1:] }, StockKept, "", "2 of widget reserved, as confirmed orders say, found no such SKU"},
-		{"held SKU gone", func(e *Evidence) { e.Stock = e.Stock[1:] }, StockKept, "", "1 of widget held, as reservations say, found no such SKU"},
+		{"SKU gone", func(e *Evidence) { e.Stock = e.Stock[1:] }, StockKept, "", "2 of widget reserved, as in the confirmed orders, found no such SKU"},
+		{"held SKU gone", func(e *Evidence) { e.Stock = e.Stock[1:] }, StockKept, "", "1 of widget held, as in the reservations, found no such SKU"},
 		{"not settled", func(e *Evidence) { e.Reservations[0].Status = "reserved" }, StockKept, "good", "reservation reserved"},
 		{"no reservation", func(e *Evidence) { e.Reservations = e.Reservations[1:] }, StockKept, "good", "reservation none"},
 		{"settled for a cancelled order", func(e *Evidence) { e.Reservations[1].Status = "settled" }, StockKept, "empty", "nothing settled"},
 		{"settled for nobody", func(e *Evidence) { e.reserve("who", "settled", 1) }, StockKept, "who", "exist"},
 		{"other items settled", func(e *Evidence) { e.Reservations[0].Items[0].Quantity = 3 }, StockKept, "good", "{widget 3}"},
 		{"held for a cancelled order", func(e *Evidence) { e.reserve("poor", "reserved", 1) }, StockKept, "poor", "nothing held for the cancelled order"},
-		{"held twice", func(e *Evidence) { e.Stock[0].Held, e.Stock[0].Available = 2, 96 }, StockKept, "", "1 of widget held, as reservations say, found 2"},
+		{"held twice", func(e *Evidence) { e.Stock[0].Held, e.Stock[0].Available = 2, 96 }, StockKept, "", "1 of widget held, as in the reservations, found 2"},
 		{"more held than ordered", func(e *Evidence) { e.Reservations[4].Items[0].Quantity = 2 }, StockKept, "stuck", "{widget 2}"},
-		{"held and given away", func(e *Evidence) { e.Stock[0].Held, e.Stock[0].Available = 0, 98 }, StockKept, "", "1 of widget held, as reservations say, found 0"},
+		{"held and given away", func(e *Evidence) { e.Stock[0].Held, e.Stock[0].Available = 0, 98 }, StockKept, "", "1 of widget held, as in the reservations, found 0"},
 		{"held for nobody", func(e *Evidence) { e.reserve("who", "reserved", 1) }, StockKept, "who", "exist"},
 
 		{"step applied twice", func(e *Evidence) {
@@ -194,7 +194,7 @@ func TestCheck_names_what_is_broken(t *testing.T) {
 		{"order does not know of its end", func(e *Evidence) { e.Orders[0].Status = "paid" }, Path, "good", "status paid"},
 		{"undeclared type", func(e *Evidence) { e.eventOf("good", reserved).Type = "stock.moved.v1" }, Path, "good", "stock.moved.v1"},
 		{"wrong cause", func(e *Evidence) { e.eventOf("good", reserved).Causation = "good-" + placed }, Path, "good", "caused by order.placed.v1"},
-		{"deadline without an order", func(e *Evidence) { e.eventOf("late", deadline).Causation = "" }, Causation, "late", "the cause of order.deadline.v1"},
+		{"deadline without an order", func(e *Evidence) { e.eventOf("late", deadline).Causation = "" }, Causation, "late", "the event that caused order.deadline.v1"},
 		{"cancelled for no reason", func(e *Evidence) { e.eventOf("late", cancelRequested).Causation = "late-" + placed }, Path, "late", "caused by order.placed.v1"},
 		{"a deadline excuses nothing", func(e *Evidence) {
 			e.remove("empty", refunded)
@@ -214,7 +214,7 @@ func TestCheck_names_what_is_broken(t *testing.T) {
 		{"unsent row gone", func(e *Evidence) { e.Outbox = e.Outbox[:7] }, Stored, "unsent", "none"},
 		{"event dropped half-way", func(e *Evidence) { e.Inbox[0].State = "waiting" }, Inbox, "", "good-" + captured},
 		{"claim left behind", func(e *Evidence) { e.Inbox[0].State = "claimed" }, Inbox, "", "claimed"},
-		{"parked without a letter", func(e *Evidence) { e.Letters = e.Letters[:3] }, Inbox, "", "parked by order"},
+		{"parked without a letter", func(e *Evidence) { e.Letters = e.Letters[:3] }, Inbox, "", "which order has parked"},
 
 		{"garbage swallowed", func(e *Evidence) {
 			e.Letters = slices.DeleteFunc(e.Letters, func(l Letter) bool { return l.EventKey == "garbage" })

@@ -15,10 +15,10 @@ import (
 // inventory is the consumer that keeps its state in the event stream.
 const inventory = "inventory"
 
-// Collect reads the evidence. orders is the order service's database. expected
-// are the ids of the accepted orders, nil when nobody kept them. It keeps about
-// a kilobyte an order. Errors are those of reading: nothing is wrong with the
-// system, but nothing is known either.
+// Collect reads the evidence into memory, about a kilobyte an order. orders is the
+// order service's database. booksURL is the payment gateway's base URL. expected are
+// the ids of the accepted orders, nil if they are not known. An error says that the
+// evidence could not be read, not that something is wrong with the system.
 func Collect(ctx context.Context, b *bus.Bus, orders *sql.DB, booksURL string, expected []string) (Evidence, error) {
 	e := Evidence{Expected: expected, Events: map[string][]Event{}}
 	for _, step := range []struct {
@@ -77,7 +77,7 @@ func itemsOf(lines []item) []Item {
 }
 
 func (e *Evidence) collectInventory(ctx context.Context, b *bus.Bus) error {
-	// There are two kinds of document; each has fields of its own.
+	// record has the fields of both kinds of document: one an order, one a SKU.
 	type record struct {
 		ID     string `json:"order_id"`
 		Status string `json:"status"`

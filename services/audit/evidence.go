@@ -2,30 +2,30 @@ package audit
 
 import "time"
 
-// Evidence is what the audit judges.
+// Evidence is what the audit checks.
 type Evidence struct {
-	// Expected are the ids of the orders that were accepted (answered with
-	// 202). Nil when nobody kept them: then the records count as expected.
+	// Expected are the ids of the orders that were accepted (answered with 202). If
+	// it is nil, all orders of the table count as accepted.
 	Expected []string
 	// Orders, Outbox and Inbox are the order service's tables.
 	Orders []Order
 	Outbox []Row
 	Inbox  []Mark
-	// Events are the decoded events of the stream, oldest first, by what they
-	// are about. A copy stored twice is two events of one EventKey.
+	// Events are the decoded events of the stream, oldest first, by their key (the
+	// order's id). An event that is stored twice is in it twice, with one EventKey.
 	Events map[string][]Event
-	// Undecodable are messages on event subjects that are no events.
+	// Undecodable are the messages on event subjects that cannot be decoded.
 	Undecodable []Message
 	// Charges are the gateway's books.
 	Charges []Charge
-	// Stock is the inventory, a line a SKU, and Reservations a line an order.
+	// Stock has one element a SKU of the inventory, Reservations one an order.
 	Stock        []Stock
 	Reservations []Reservation
-	// Letters are the dead letters that are in the queue.
+	// Letters are the dead letters that are neither replayed nor discarded.
 	Letters []Letter
 }
 
-// Order is an order as its service keeps it.
+// Order is one row of the orders table.
 type Order struct {
 	ID       string
 	Status   string
@@ -34,18 +34,18 @@ type Order struct {
 	Items    []Item
 }
 
-// Row is one message in the outbox.
+// Row is one row of the outbox.
 type Row struct {
 	ID        int64
-	MessageID string // of an event, its event key
+	MessageID string // the event key, if it is an event
 	Subject   string
-	Event     bool // an event, not a timer
+	Event     bool // true for an event, false for a timer
 	Order     string
 	Status    string
 	Attempts  int
 }
 
-// Mark is what the inbox says of one event.
+// Mark is one row of the inbox: what a consumer has done with an event.
 type Mark struct {
 	Consumer string
 	EventKey string
@@ -86,17 +86,17 @@ type Charge struct {
 	Refunded int64 // minor units
 }
 
-// Stock is one SKU in the inventory, in pieces.
+// Stock is the number of pieces of one SKU in the inventory.
 type Stock struct {
 	SKU string
-	// Initial is how many there were in the beginning, Available how many can
-	// be had now, Held how many are set aside for orders under way, Reserved
-	// how many have left with confirmed orders.
+	// Initial is the number at the beginning. Available can be ordered now. Held are
+	// set aside for orders that have not ended. Reserved have left the stock with
+	// confirmed orders.
 	Initial, Available, Held, Reserved int64
 }
 
-// Reservation is what the inventory knows of one order. Its items are held
-// while it is reserved, and have left the stock once it is settled.
+// Reservation is what the inventory has recorded for one order. Its items are held
+// while its status is reserved. They have left the stock when it is settled.
 type Reservation struct {
 	Order  string
 	Status string
@@ -109,5 +109,5 @@ type Letter struct {
 	Consumer string
 	Reason   string
 	EventKey string
-	Order    string // what the event is about, as far as it can be told
+	Order    string // the event's key; empty if it cannot be decoded
 }

@@ -21,21 +21,21 @@ const (
 	statusCancelled = "cancelled"
 )
 
-// statusSettled is a reservation whose items have left the stock for good.
+// statusSettled is the status of a reservation whose items have left the stock for good.
 const statusSettled = "settled"
 
 // rule says what may cause an event of a type, and what must follow from it.
 type rule struct {
-	// causes are the types that may cause it; none for what begins a saga.
+	// causes are the types that may cause it; none for the event that begins a saga.
 	causes []string
-	// outside says that it may also come from outside, without a cause.
+	// outside is true if it may also come from outside the system, without a cause.
 	outside bool
-	// follows are the types of which exactly one follows; none for an end, and
-	// for a deadline, which may come too late.
+	// follows are the types of which exactly one follows. It is empty for the last
+	// event of a saga, and for a deadline, which may come too late.
 	follows []string
 }
 
-// rules is the choreography as declared.
+// rules is the choreography of the demo system, as docs/contract.md describes it.
 var rules = map[string]rule{
 	placed:          {nil, true, []string{captured, declined}},
 	deadline:        {[]string{placed}, false, nil},

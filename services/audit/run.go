@@ -9,11 +9,9 @@ import (
 	"github.com/farandole/farandole/bus"
 )
 
-// Run collects the evidence of b's system and checks it. orders is the order
-// service's database. booksURL is the payment gateway's base URL, whose books
-// are at /books. expected are the ids of the accepted orders, none when nobody
-// kept them. The error is one of reading the evidence; what is wrong with the
-// system is in the report.
+// Run collects the evidence of the system to which b is connected, and checks it. Its
+// parameters and its error are those of [Collect]. What is wrong with the system is
+// in the report.
 func Run(ctx context.Context, b *bus.Bus, orders *sql.DB, booksURL string, expected ...string) (Report, error) {
 	e, err := Collect(ctx, b, orders, booksURL, expected)
 	if err != nil {
@@ -22,7 +20,7 @@ func Run(ctx context.Context, b *bus.Bus, orders *sql.DB, booksURL string, expec
 	return Judge(e), nil
 }
 
-// Judge checks the evidence and counts what is in it. It is pure.
+// Judge checks the evidence and counts what is in it. It does no I/O.
 func Judge(e Evidence) Report {
 	c := newChecker(e)
 	r := Report{
@@ -63,7 +61,7 @@ func (r *Report) count(c *checker, id string) {
 	}
 }
 
-// latency is how long an order took from its first event to its end.
+// latency returns the time from an order's first event to its final one.
 func (c *checker) latency(id string) (time.Duration, bool) {
 	events := c.ofSaga(id)
 	for _, e := range events {
@@ -74,8 +72,8 @@ func (c *checker) latency(id string) (time.Duration, bool) {
 	return 0, false
 }
 
-// suppressed counts the copies of a key's events that had no effect of their
-// own: at most one event follows from all copies of an event together.
+// suppressed counts the copies among the events of a key that had no effect: all copies
+// of an event together have caused at most one event.
 func (c *checker) suppressed(key string) int {
 	following := map[string]int{}
 	for _, e := range c.distinct(key) {

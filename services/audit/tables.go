@@ -11,8 +11,8 @@ import (
 	"github.com/farandole/farandole/bus"
 )
 
-// collectTables reads the order service's database. What is read is the same
-// in SQLite and Postgres.
+// collectTables reads the order service's database. The queries work in SQLite and in
+// Postgres.
 func (e *Evidence) collectTables(ctx context.Context, b *bus.Bus, db *sql.DB) error {
 	events := strings.TrimSuffix(b.Names().EventsFilter(), ">")
 	return errors.Join(

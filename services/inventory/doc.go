@@ -1,17 +1,18 @@
-// Package inventory is the demo's stock-keeping service. It reacts to
+// Package inventory is the demo's stock-keeping service. It handles
 //
-//   - payment.captured.v1: holds all items of the order, or none, and emits
-//     inventory.reserved.v1 or inventory.rejected.v1;
-//   - order.confirmed.v1: what was held has left the stock for good;
-//   - order.cancel_requested.v1: gives back what is held, emits
-//     inventory.released.v1, and reserves nothing for the order any more.
+//   - payment.captured.v1: it holds all items of the order, or none. It emits
+//     inventory.reserved.v1 or inventory.rejected.v1.
+//   - order.confirmed.v1: the held items leave the stock for good.
+//   - order.cancel_requested.v1: it releases the held items, and holds none for this
+//     order from then on. It emits inventory.released.v1.
 //
-// Its state is in the event stream (package state): one document an order,
-// state.inventory.order-<id>, and one a SKU, state.inventory.sku-<sku>. A step
-// changes the order's document and those of all its items together with the
-// mark that its event is done and with what it emits, or nothing at all. So a
-// crash leaves nothing half done, and a second event of a kind, with an id of
-// its own, finds in the order's document that it comes too late.
+// Its state is in the event stream (package state). Each order has a document, such
+// as state.inventory.order-ord-1. Each SKU has one, such as
+// state.inventory.sku-widget. A step is stored in one piece: the changes of these
+// documents, the mark that the event is done, and the events that it emits. So a
+// crash leaves nothing half done. A second payment.captured.v1 of an order, with
+// another id, changes nothing, because the order's document says that the decision
+// has been made.
 //
-// Conservation: of each SKU, initial = available + held + reserved, always.
+// For each SKU, initial = available + held + reserved at all times.
 package inventory

@@ -76,7 +76,7 @@ func (s *system) launch(cfg Config) (svc *Service, stop func()) {
 	return svc, stop
 }
 
-// What the other services say of an order. Each call is an event of its own.
+// The events that other services emit about an order. Each call makes a new one.
 
 func captured(id string, items ...events.Item) event.Draft {
 	return events.PaymentCaptured.New(event.Key(id), events.Captured{
@@ -94,7 +94,7 @@ func confirmed(id string) event.Draft {
 
 func of(sku string, quantity int64) events.Item { return events.Item{SKU: sku, Quantity: quantity} }
 
-// says publishes events and waits until the service is done with them.
+// says publishes events and waits until the service has handled or parked them.
 func (s *system) says(drafts ...event.Draft) {
 	s.Helper()
 	for _, d := range drafts {
@@ -105,7 +105,7 @@ func (s *system) says(drafts ...event.Draft) {
 	s.settled()
 }
 
-// store stores an event, so many copies of it.
+// store stores an event as many times as copies says.
 func (s *system) store(d event.Draft, copies int) error {
 	e, err := s.bus.Seal(d)
 	if err != nil {
@@ -129,8 +129,8 @@ func (s *system) store(d event.Draft, copies int) error {
 	return nil
 }
 
-// settled waits until the service is done with all that was stored. The
-// server's own count of what is pending lags behind.
+// settled waits until the service has handled or parked all stored events. It counts
+// them itself, because the server's count of pending messages lags behind.
 func (s *system) settled() {
 	s.Helper()
 	bustest.Eventually(s.TB, soon, func() error {
@@ -146,7 +146,7 @@ func (s *system) settled() {
 	})
 }
 
-// parked is how many events are in the dead letters.
+// parked returns how many events are in the dead letters.
 func (s *system) parked() (n uint64) {
 	for _, i := range s.instances {
 		n += i.Stats().Parked
@@ -201,8 +201,7 @@ func (s *system) is(sku string, available, held, reserved int64) {
 	}
 }
 
-// emitted returns what the service has said: its event types and reasons by
-// order, in their order.
+// emitted returns the types and reasons of the service's events by order, oldest first.
 func (s *system) emitted() map[string]string {
 	s.Helper()
 	all := map[string]string{}

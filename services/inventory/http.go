@@ -7,14 +7,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Handler serves GET /stock: the documents of all SKUs, by name.
+// Handler serves GET /stock: the documents of all SKUs, as a JSON array sorted by SKU.
 func (s *Service) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /stock", s.getStock)
 	return mux
 }
 
-// Metrics are the service's metrics.
+// Metrics returns the consumer's metrics.
 func (s *Service) Metrics() prometheus.Gatherer { return s.metrics }
 
 func (s *Service) getStock(w http.ResponseWriter, r *http.Request) {

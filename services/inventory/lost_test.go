@@ -20,7 +20,7 @@ func (s *system) purge() {
 	}
 }
 
-// isLost waits until an instance says what has happened.
+// isLost waits until an instance reports that the stock is lost.
 func (s *system) isLost(svc *Service) {
 	s.Helper()
 	bustest.Eventually(s.TB, soon, func() bool {
@@ -29,9 +29,9 @@ func (s *system) isLost(svc *Service) {
 	})
 }
 
-// With the event stream the stock is lost. That is an outage, and not a stock of
-// nothing: no order is rejected for it, also not after a restart, until a person
-// has the stock written anew.
+// The stock is lost with the event stream. The service treats that as an outage, not as
+// an empty stock: it rejects no order, also not after a restart, until somebody has
+// the stock stored again.
 func TestLostStock(t *testing.T) {
 	t.Parallel()
 	stock := map[string]int64{"gadget": 10}
@@ -69,7 +69,7 @@ func TestLostStock(t *testing.T) {
 	s.is("gadget", 9, 1, 0)
 }
 
-// A SKU that is new to a running system is not one that is lost.
+// A SKU that is added to a running system is not taken for a lost one.
 func TestLostStock_is_not_a_new_SKU(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, map[string]int64{"gadget": 10})

@@ -9,9 +9,9 @@ import (
 	"github.com/farandole/farandole/services/events"
 )
 
-// Two instances get many orders for the same few SKUs at once, not all of which
-// are in stock: each payment twice under one id and once more under another,
-// and for half of the orders a cancellation at the same moment.
+// Two instances get many orders for the same few SKUs at once, more than there is
+// stock for. Each payment comes twice with one id and once more with another. Half
+// of the orders are cancelled at the same moment.
 func TestMany_orders_on_few_SKUs(t *testing.T) {
 	t.Parallel()
 	const n = 80
@@ -57,7 +57,7 @@ func TestMany_orders_on_few_SKUs(t *testing.T) {
 	}
 	s.stock()
 
-	// Each that is reserved is confirmed or cancelled, again by both instances.
+	// Each reserved order is confirmed or cancelled. Both instances handle that, too.
 	ends := map[string]Status{}
 	for i := range n {
 		if said[id(i)] == "reserved" {
@@ -97,8 +97,8 @@ func TestMany_orders_on_few_SKUs(t *testing.T) {
 	}
 }
 
-// atOnce publishes what each function does for each of n orders, all at the
-// same time, and waits until both instances are done with it.
+// atOnce calls each function for each of n orders, all at the same time, and waits
+// until the instances have handled what the functions publish.
 func (s *system) atOnce(n int, publish ...func(i int) error) {
 	s.Helper()
 	var wg sync.WaitGroup
@@ -115,7 +115,7 @@ func (s *system) atOnce(n int, publish ...func(i int) error) {
 	s.settled()
 }
 
-// Of one SKU exactly as many pieces are given away as there are.
+// Exactly as many pieces of a SKU are held as there are.
 func TestManyOrdersForOneSKUNeverOversell(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, map[string]int64{"widget": 30})

@@ -11,7 +11,7 @@ import (
 	"github.com/farandole/farandole/state"
 )
 
-// captured holds the items of a paid order, or none of them.
+// captured handles payment.captured.v1.
 func (s *Service) captured(ctx context.Context, _ event.Event, p events.Captured) (consumer.Step, error) {
 	if err := p.Validate(); err != nil {
 		return consumer.Step{}, consumer.Permanent(err)
@@ -21,23 +21,22 @@ func (s *Service) captured(ctx context.Context, _ event.Event, p events.Captured
 	})
 }
 
-// confirmed lets the items of a confirmed order leave the stock.
+// confirmed handles order.confirmed.v1.
 func (s *Service) confirmed(ctx context.Context, _ event.Event, p events.Confirmed) (consumer.Step, error) {
 	return s.react(ctx, p.OrderID, nil, onConfirmed)
 }
 
-// cancelRequested gives back what is held for an order.
+// cancelRequested handles order.cancel_requested.v1.
 func (s *Service) cancelRequested(ctx context.Context, _ event.Event, p events.CancelRequested) (consumer.Step, error) {
 	return s.react(ctx, p.OrderID, nil, onCancel)
 }
 
-// react reads an order's document and those of its items, which are those given
-// or else the document's own, and returns what the verdict makes of them.
+// react reads the order's document and those of its SKUs, calls decide with them, and
+// returns the step that stores the decision. items are the event's; if it has none
+// they are those of the order's document.
 //
-// What is read may lag behind, or be of a step that is never committed. The
-// consumer sees to it that no verdict rests on that, whether it changes the
-// documents or not. A rejection is of the stock as it was then: what is given
-// back later comes too late for it.
+// What react reads can be out of date, or be part of a step that is never committed.
+// The consumer then runs the handler again, also if the decision changes nothing.
 func (s *Service) react(
 	ctx context.Context, id string, items []events.Item, decide func(o Order, stock []Stock) (verdict, error),
 ) (consumer.Step, error) {
@@ -48,7 +47,7 @@ func (s *Service) react(
 	if err != nil {
 		return consumer.Step{}, err
 	}
-	if !order.Exists && items == nil { // never heard of, or all is lost
+	if !order.Exists && items == nil { // the order is unknown, or its document is lost with the stream
 		if err := s.store.check(ctx); err != nil {
 			return consumer.Step{}, err
 		}
@@ -57,7 +56,8 @@ func (s *Service) react(
 	if items == nil {
 		items = order.Value.Items
 	}
-	// The stock comes last: it is what all orders want, so it must not get old.
+	// The stock is read last, because other orders change it all the time: the later it
+	// is read, the less often this step is stale.
 	skus := make([]state.Document[Stock], len(items))
 	stock := make([]Stock, len(items))
 	for i, item := range items {

@@ -17,21 +17,21 @@ import (
 	"github.com/farandole/farandole/services/events"
 )
 
-// Config is what the service may be told.
+// Config are the settings of [New].
 type Config struct {
-	// Stock is the initial stock by SKU, in pieces, written where a SKU has
-	// none yet; none is negative. Defaults to a million each of widget, gadget
-	// and anvil, and no unicorn.
+	// Stock is the initial number of pieces by SKU, 0 or more. It is stored for the SKUs
+	// that have no document yet. Defaults to a million each of widget, gadget and
+	// anvil, and 0 of unicorn.
 	Stock map[string]int64
-	// Reseed writes the initial stock anew where a SKU had one that is lost with
-	// the event stream. Defaults to false: the service waits, see [ErrStockLost].
+	// Reseed stores the initial stock again for a SKU whose document was lost with the
+	// event stream. Defaults to false: the service waits, see [ErrStockLost].
 	Reseed bool
-	// Consumer are settings of the consumer; the service fills in name,
-	// source, metrics, logger and ledger. That is a dedup.Stream of its own,
-	// as its documents have to be committed with the mark: Ledger must be nil.
-	// Defaults to the consumer's defaults.
+	// Consumer are settings of the consumer. The service sets Name, Source, Metrics,
+	// Logger and Ledger. Ledger must be nil: the service makes a dedup.Stream, because
+	// its documents have to be committed with the mark. Defaults to the consumer's
+	// defaults.
 	Consumer consumer.Config
-	// Logger of the consumer. Defaults to silence.
+	// Logger of the service and its consumer. Defaults to silence.
 	Logger zerolog.Logger
 }
 
@@ -43,7 +43,7 @@ func (c Config) validate() error {
 		}
 	}
 	if c.Consumer.Ledger != nil {
-		errs = append(errs, fmt.Errorf("%w: Consumer.Ledger is set: the service has its own", consumer.ErrConfig))
+		errs = append(errs, fmt.Errorf("%w: Consumer.Ledger is set: leave it nil, the service makes its own", consumer.ErrConfig))
 	}
 	return errors.Join(errs...)
 }
@@ -60,14 +60,13 @@ type Service struct {
 	metrics  *prometheus.Registry
 	log      zerolog.Logger
 	seeded   atomic.Bool
-	lost     atomic.Pointer[error] // the stock, as far as known
+	lost     atomic.Pointer[error] // matches ErrStockLost while the stock is lost, else nil
 }
 
 // Name is the service's consumer name.
 const Name event.Consumer = "inventory"
 
-// New checks the configuration and does no I/O. The error matches
-// [consumer.ErrConfig].
+// New makes the service. It does no I/O. The error matches [consumer.ErrConfig].
 func New(b *bus.Bus, cfg Config) (*Service, error) {
 	if cfg.Stock == nil {
 		cfg.Stock = map[string]int64{"widget": 1_000_000, "gadget": 1_000_000, "anvil": 1_000_000, "unicorn": 0}
@@ -104,10 +103,10 @@ func (s *Service) Registry() *consumer.Registry { return s.registry }
 // Stats returns the consumer's counts.
 func (s *Service) Stats() consumer.Stats { return s.consumer.Stats() }
 
-// Run seeds the stock, for which it waits as long as the bus does, and consumes
-// until ctx ends. While a stock that was there once is lost it handles nothing and
-// is not healthy. It returns an error matching [bus.ErrNoStream] or
-// [bus.ErrUnavailable] when the stock cannot be written, and the errors of
+// Run stores the initial stock, then consumes until ctx ends. If the stock is lost it
+// does not begin to consume until somebody brings it back; [Service.Health] says so.
+// It returns an error matching [bus.ErrNoStream] or [bus.ErrUnavailable] if the stock
+// cannot be stored for as long as the bus waits (bus.Config.Wait), and the errors of
 // [consumer.Consumer.Run]. It can be called once.
 func (s *Service) Run(ctx context.Context) error {
 	err := s.begin(ctx)
@@ -126,7 +125,8 @@ func (s *Service) Run(ctx context.Context) error {
 	return s.consumer.Run(ctx)
 }
 
-// Health returns nil while the service can work.
+// Health returns nil while the service can handle events. Else the error is
+// [ErrNotReady], or matches [ErrStockLost], or is that of [consumer.Consumer.Health].
 func (s *Service) Health() error {
 	if lost := s.lost.Load(); lost != nil {
 		return *lost

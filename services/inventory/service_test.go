@@ -17,7 +17,7 @@ import (
 	"github.com/farandole/farandole/services/events"
 )
 
-// Of several items one is short: none is held, not even those read before it.
+// If one of several items is out of stock none is held, not even those before it.
 func TestOneShortItemHoldsNothing(t *testing.T) {
 	t.Parallel()
 	for name, missing := range map[string]events.Item{
@@ -96,7 +96,7 @@ func TestConfirmation_before_the_reservation_is_kept(t *testing.T) {
 	s.is("widget", 6, 0, 4)
 }
 
-// What no order can be about is dead-lettered and changes nothing.
+// An invalid event is dead-lettered and changes nothing.
 func TestUnusableEventsAreParked(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, map[string]int64{"widget": 10})
@@ -126,7 +126,8 @@ func TestUnusableEventsAreParked(t *testing.T) {
 	s.is("widget", 10, 0, 0)
 }
 
-// Documents that somebody has meddled with are not made worse.
+// If somebody has changed the documents so that too few pieces are held, the event is
+// dead-lettered and the documents stay as they are.
 func TestMeddledDocumentsAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, map[string]int64{"widget": 10})
@@ -144,13 +145,13 @@ func TestMeddledDocumentsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// The largest order that may be placed is one step.
+// The largest order that may be placed fits into one step.
 func TestLargestOrderIsOneStep(t *testing.T) {
 	t.Parallel()
 	stock := map[string]int64{}
 	var items []events.Item
 	for i := range events.MaxItems {
-		sku := fmt.Sprintf("part %d/%s", i, strings.Repeat("é", i%40)) // what a subject cannot hold as it is
+		sku := fmt.Sprintf("part %d/%s", i, strings.Repeat("é", i%40)) // has to be escaped in a subject
 		stock[sku] = events.MaxQuantity
 		items = append(items, of(sku, events.MaxQuantity))
 	}
@@ -167,7 +168,7 @@ func TestLargestOrderIsOneStep(t *testing.T) {
 	}
 }
 
-// Starting again, also with another initial stock, changes no stock.
+// A restart does not change the stock, even with another initial stock.
 func TestStockIsSeededOnce(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, map[string]int64{"widget": 10})
@@ -196,7 +197,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// Run says so when the stream is not there.
+// Run returns bus.ErrNoStream when the stream does not exist.
 func TestRunWithoutStream(t *testing.T) {
 	t.Parallel()
 	b := bustest.Connect(t, bus.Config{InProcess: bustest.Server(t), Names: event.Names{Prefix: bustest.Prefix()}})

@@ -10,12 +10,12 @@ import (
 // Status is where an order stands in the inventory.
 type Status string
 
-// The statuses; the empty one is an order never heard of.
+// The statuses. An order that the inventory does not know has the empty one.
 const (
 	Reserved Status = "reserved" // all items are held
-	Rejected Status = "rejected" // none are, and none will be
-	Released Status = "released" // cancelled: none are, and none will be
-	Settled  Status = "settled"  // confirmed: the items have left the stock
+	Rejected Status = "rejected" // no item is held, and none will be
+	Released Status = "released" // the order is cancelled: no item is held, and none will be
+	Settled  Status = "settled"  // the order is confirmed: the items have left the stock
 )
 
 // Order is the document "order-<id>":
@@ -24,35 +24,34 @@ const (
 type Order struct {
 	ID     string `json:"order_id"`
 	Status Status `json:"status"`
-	// Items are those that were paid for; none while no payment has come.
-	// They are held while the order is reserved.
+	// Items are the items that were paid for. It is empty until the payment has come.
 	Items []events.Item `json:"items,omitempty"`
 }
 
-// Stock is the document "sku-<sku>", in pieces:
+// Stock is the document "sku-<sku>". It counts pieces:
 //
 //	{"sku":"widget","initial":1000,"available":990,"held":4,"reserved":6}
 type Stock struct {
 	SKU       string `json:"sku"`
 	Initial   int64  `json:"initial"`
 	Available int64  `json:"available"`
-	Held      int64  `json:"held"`     // set aside for orders under way
-	Reserved  int64  `json:"reserved"` // left with confirmed orders
+	Held      int64  `json:"held"`     // set aside for orders with status reserved
+	Reserved  int64  `json:"reserved"` // have left the stock with confirmed orders
 }
 
-// verdict is what an event makes of an order: the documents as they are from
-// now on, and what others are told. The zero verdict changes nothing.
+// verdict is the decision on an event: the new documents and the events to emit. The
+// zero verdict changes nothing.
 type verdict struct {
 	order Order
-	stock []Stock // of the order's items, one each; nil if it stays
+	stock []Stock // one for each item of the order; nil if the stock does not change
 	emits []event.Draft
 }
 
-// onCaptured reserves the items of a paid order, or none of them when one is
-// short. An order cancelled before stays so.
+// onCaptured holds all items of a paid order. If one is out of stock, or the order was
+// cancelled before, it holds none and rejects the order.
 func onCaptured(o Order, items []events.Item, stock []Stock) verdict {
 	if len(o.Items) > 0 {
-		return verdict{} // decided before: this event is a second start
+		return verdict{} // decided before: this is a second payment of the order, with another id
 	}
 	o.Items = items
 	if o.Status == Released {
@@ -73,8 +72,8 @@ func rejected(o Order, reason string) verdict {
 	}}
 }
 
-// onCancel gives back what is held. The order service asks only while an order
-// is not confirmed, so a settled one is left alone.
+// onCancel releases the held items. A settled order stays as it is: the order service
+// requests no cancellation of a confirmed order.
 func onCancel(o Order, stock []Stock) (verdict, error) {
 	if o.Status == Released || o.Status == Settled {
 		return verdict{}, nil
@@ -92,13 +91,13 @@ func onCancel(o Order, stock []Stock) (verdict, error) {
 	return verdict{o, free, []event.Draft{events.InventoryReleased.New(event.Key(o.ID), released)}}, nil
 }
 
-// onConfirmed lets the items leave the stock.
+// onConfirmed takes the held items out of the stock.
 func onConfirmed(o Order, stock []Stock) (verdict, error) {
 	switch o.Status {
 	case Reserved:
 	case Rejected, Released, Settled:
 		return verdict{}, nil
-	default: // a confirmation follows from the reservation, so that must be there
+	default: // inventory.reserved.v1 causes order.confirmed.v1, so the order has to be known
 		return verdict{}, fmt.Errorf("%w: %s", ErrNotReserved, o.ID)
 	}
 	left, short := moved(o.Items, stock, Stock.settle)
@@ -109,8 +108,8 @@ func onConfirmed(o Order, stock []Stock) (verdict, error) {
 	return verdict{order: o, stock: left}, nil
 }
 
-// moved makes one move with the pieces of each item; short names the first SKU
-// that has too few for it.
+// moved applies move to the stock of each item. If a SKU has too few pieces for it,
+// short is the first such SKU, and next is nil.
 func moved(items []events.Item, stock []Stock, move func(s Stock, pieces int64) (Stock, bool)) (next []Stock, short string) {
 	next = make([]Stock, len(items))
 	for i, item := range items {
@@ -122,7 +121,8 @@ func moved(items []events.Item, stock []Stock, move func(s Stock, pieces int64) 
 	return next, ""
 }
 
-// hold sets pieces aside.
+// hold moves pieces from available to held. It returns false if there are too few, as
+// release and settle do.
 func (s Stock) hold(pieces int64) (Stock, bool) {
 	ok := s.Available >= pieces
 	s.Available -= pieces
@@ -130,7 +130,7 @@ func (s Stock) hold(pieces int64) (Stock, bool) {
 	return s, ok
 }
 
-// release gives pieces back that were held.
+// release moves pieces from held to available.
 func (s Stock) release(pieces int64) (Stock, bool) {
 	ok := s.Held >= pieces
 	s.Held -= pieces
@@ -138,7 +138,7 @@ func (s Stock) release(pieces int64) (Stock, bool) {
 	return s, ok
 }
 
-// settle lets pieces that were held leave the stock.
+// settle moves pieces from held to reserved.
 func (s Stock) settle(pieces int64) (Stock, bool) {
 	ok := s.Held >= pieces
 	s.Held -= pieces

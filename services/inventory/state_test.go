@@ -12,13 +12,14 @@ import (
 	"github.com/farandole/farandole/services/events"
 )
 
-// An order of two widgets meets ten of them, of which held are set aside.
+// Each case is one event about an order of two widgets. There are ten widgets, of which
+// held are set aside.
 func TestDecisions(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name   string
 		from   Status
-		paid   bool // the order's payment has come before
+		paid   bool // the order's payment was handled before
 		decide string
 		to     Status // "" when nothing changes
 		stock  string // available, held and reserved; "" when the stock stays
@@ -82,7 +83,7 @@ func types(v verdict) (all string) {
 	return all
 }
 
-// What cannot be is an error, and not a negative number of pieces.
+// Documents that contradict each other give an error, not a negative number of pieces.
 func TestDecisionsOnBrokenDocuments(t *testing.T) {
 	t.Parallel()
 	o := Order{ID: "ord-1", Status: Reserved, Items: []events.Item{{SKU: "widget", Quantity: 2}}}
@@ -98,7 +99,7 @@ func TestDecisionsOnBrokenDocuments(t *testing.T) {
 	}
 }
 
-// model is an inventory of which each event is decided at once.
+// model is an inventory in memory that decides each event at once.
 type model struct {
 	orders  map[string]Order
 	stock   map[string]Stock
@@ -129,8 +130,8 @@ func (m *model) apply(id string, items []events.Item, decide func(Order, []Stock
 	return nil
 }
 
-// Whatever events come, in whatever order and however often: no piece appears
-// or vanishes, exactly the reserved orders hold any, and nothing is told twice.
+// In any order and with any repetition of events: the number of pieces stays the same,
+// exactly the reserved orders hold pieces, and no event is emitted twice.
 func TestAny_events_conserve_the_stock(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -179,7 +180,7 @@ func (m *model) check() error {
 	return conserved(slices.Collect(maps.Values(m.orders)), m.stock)
 }
 
-// conserved checks that the SKUs' documents and the orders' fit together.
+// conserved checks that the documents of SKUs and of orders fit together.
 func conserved(orders []Order, stock map[string]Stock) error {
 	held, left := map[string]int64{}, map[string]int64{}
 	for _, o := range orders {

@@ -14,7 +14,7 @@ import (
 	"github.com/farandole/farandole/state"
 )
 
-// store is the service's documents, in the event stream.
+// store reads and writes the service's documents in the event stream.
 type store struct {
 	orders *state.Store[Order]
 	skus   *state.Store[Stock]
@@ -35,8 +35,8 @@ func orderKey(id string) event.Key { return event.Key("order-" + id) }
 
 func skuKey(sku string) event.Key { return event.Key(skuPrefix + sku) }
 
-// seed writes the initial stock of every SKU that has never been there. One that
-// is lost is written anew only if anew says so; else the error matches ErrStockLost.
+// seed stores the initial stock of every SKU that has never had a document. A lost
+// document is stored again if anew is true; otherwise the error matches ErrStockLost.
 func (s store) seed(ctx context.Context, initial map[string]int64, anew bool) error {
 	for sku, n := range initial {
 		stock := Stock{SKU: sku, Initial: n, Available: n}
@@ -44,17 +44,17 @@ func (s store) seed(ctx context.Context, initial map[string]int64, anew bool) er
 		if anew && errors.Is(err, state.ErrLost) {
 			err = s.skus.Create(ctx, skuKey(sku), stock)
 		}
-		if err != nil && !errors.Is(err, bus.ErrConflict) { // a sibling was faster
+		if err != nil && !errors.Is(err, bus.ErrConflict) { // a conflict: another replica has stored it
 			return fmt.Errorf("inventory: seed: %w", lost(err))
 		}
 	}
 	return nil
 }
 
-// check returns an error matching ErrStockLost if a SKU's document is gone.
+// check returns an error matching ErrStockLost if the document of a seeded SKU is gone.
 func (s store) check(ctx context.Context) error { return lost(s.skus.Check(ctx)) }
 
-// lost says what to do about a document that is lost.
+// lost adds ErrStockLost to an error about a lost document: it says what to do.
 func lost(err error) error {
 	if errors.Is(err, state.ErrLost) {
 		return fmt.Errorf("%w: %w", ErrStockLost, err)
@@ -62,9 +62,9 @@ func lost(err error) error {
 	return err
 }
 
-// stock returns the documents of all SKUs, by name.
+// stock returns the documents of all SKUs, sorted by SKU.
 func (s store) stock(ctx context.Context) ([]Stock, error) {
-	latest := map[string]Stock{} // one that is written meanwhile is seen again
+	latest := map[string]Stock{} // Each calls again for a document that changes meanwhile
 	err := s.skus.Each(ctx, func(token string, x Stock) error {
 		if strings.HasPrefix(token, skuPrefix) {
 			latest[token] = x

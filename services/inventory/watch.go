@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// watchEvery is how often the service looks whether its stock is still there.
+// watchEvery is how often the service checks whether its stock still exists.
 const watchEvery = time.Second
 
-// begin seeds the stock, for which it waits as long as the bus does; while the stock
-// is lost, until a person brings it back.
+// begin stores the initial stock. It waits for the stream as long as the bus does. If
+// the stock is lost it waits, without a limit, until somebody brings it back.
 func (s *Service) begin(ctx context.Context) error {
 	for {
-		var gone error // apart from err: waiting does not help
+		var gone error // apart from err, because Await would try again
 		err := s.bus.Await(ctx, func(ctx context.Context) error {
 			err := s.store.seed(ctx, s.initial, s.reseed)
 			if gone = nil; errors.Is(err, ErrStockLost) {
@@ -35,7 +35,8 @@ func (s *Service) begin(ctx context.Context) error {
 	}
 }
 
-// watch looks until ctx ends. What keeps it from looking the consumer says.
+// watch checks the stock until ctx ends. Other errors than a lost stock are outages,
+// which the consumer reports.
 func (s *Service) watch(ctx context.Context) {
 	for {
 		select {

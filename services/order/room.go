@@ -2,6 +2,7 @@ package order
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -47,8 +48,11 @@ func (r *room) enter(ctx context.Context) error {
 	}
 	r.waiting++
 	defer func() { r.waiting-- }()
-	for {
+	for full := false; ; full = true {
 		if err := r.look(ctx); err != nil {
+			if full && errors.Is(context.Cause(ctx), errFull) { // the last of several counts took too long
+				return errFull
+			}
 			return err
 		}
 		if r.left > 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -37,6 +38,27 @@ func TestPlaceOrder_waits_until_others_have_ended(t *testing.T) {
 		// One that hangs is no reason to refuse others for ever.
 		s.exec(`UPDATE orders SET created_at = $2 WHERE order_id = $1`, second, p.table.time(now().Add(-2*roomAge)))
 		p.order("k-4")
+	})
+}
+
+// Whoever has found no place is told so, also if the last count takes too long.
+func TestRoom_is_full_when_only_the_last_count_hangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		r := room{limit: 1, count: func(ctx context.Context, _ time.Time, _ int) (int, error) {
+			if calls++; calls == 1 {
+				return 1, nil
+			}
+			<-ctx.Done()
+			return 0, ctx.Err()
+		}}
+		if err := r.enter(t.Context()); !errors.Is(err, errFull) {
+			t.Errorf("after a count: %v", err)
+		}
+		if err := r.enter(t.Context()); errors.Is(err, errFull) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("without any: %v", err)
+		}
 	})
 }
 

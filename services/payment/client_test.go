@@ -22,14 +22,15 @@ func order(id, customer string) events.Placed {
 	}
 }
 
-func gatewayClient(t *testing.T, h http.HandlerFunc) *client {
+// gatewayClient returns a client that waits so long for an answer of h.
+func gatewayClient(t *testing.T, timeout time.Duration, h http.HandlerFunc) *client {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	m, err := newMetrics(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newClient(srv.URL, 200*time.Millisecond, 1, m)
+	c := newClient(srv.URL, timeout, 1, m)
 	t.Cleanup(func() {
 		c.http.CloseIdleConnections()
 		srv.Close()
@@ -71,7 +72,7 @@ func TestAnswersDecideWhatBecomesOfTheEvent(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			c := gatewayClient(t, func(w http.ResponseWriter, r *http.Request) {
+			c := gatewayClient(t, time.Minute, func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("Idempotency-Key") != "charge-ord=201" {
 					t.Errorf("key %q", r.Header.Get("Idempotency-Key"))
 				}
@@ -92,12 +93,12 @@ func TestAnswersDecideWhatBecomesOfTheEvent(t *testing.T) {
 func TestNoAnswerIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	hung := make(chan struct{})
-	slow := gatewayClient(t, func(http.ResponseWriter, *http.Request) { <-hung })
+	slow := gatewayClient(t, 50*time.Millisecond, func(http.ResponseWriter, *http.Request) { <-hung })
 	defer close(hung)
 	if _, err := slow.charge(t.Context(), order("o", "anna")); !errors.Is(err, ErrTimeout) || !errors.Is(err, ErrGateway) || !sameOutcome(err, ErrGateway) {
 		t.Errorf("timeout: %v", err)
 	}
-	lost := gatewayClient(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	lost := gatewayClient(t, time.Minute, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	if _, err := lost.charge(t.Context(), order("o", "anna")); !sameOutcome(err, ErrGateway) || errors.Is(err, ErrTimeout) {
 		t.Errorf("lost: %v", err)
 	}

@@ -105,7 +105,8 @@ type silence struct {
 func (r *rig) silence() silence {
 	r.Helper()
 	s := silence{server: bustest.StartServer(r, bustest.ServerConfig{})}
-	s.Bus = bustest.Connect(r, bus.Config{InProcess: s.server, Names: r.bus.Names()})
+	// Who publishes gives up late, so that a slow machine sees it wait.
+	s.Bus = bustest.Connect(r, bus.Config{InProcess: s.server, Names: r.bus.Names(), PublishTimeout: 15 * time.Second})
 	var err error
 	s.stream, err = s.JetStream().CreateStream(r.Context(), jetstream.StreamConfig{
 		Name: "SILENCE", Subjects: []string{s.Names().EventsFilter()}, NoAck: true, Storage: jetstream.MemoryStorage,

@@ -77,10 +77,8 @@ func (s *Server) create(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
-	initdb := s.command(ctx, s.program("initdb"), "--pgdata="+s.data(), "--username="+role, "--auth=trust",
-		"--encoding=UTF8", "--no-locale", "--no-sync")
-	if out, err := initdb.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w: %s", err, out)
+	if err := s.initialise(ctx); err != nil {
+		return err
 	}
 	conf, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {

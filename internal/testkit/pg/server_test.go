@@ -158,6 +158,31 @@ func TestCloseTwice(t *testing.T) {
 	}
 }
 
+// The second server of a version starts from a copy of what the first one's initdb
+// made.
+func TestServersStartFromOneCopy(t *testing.T) {
+	tmp := openTempDir(t)
+	t.Setenv("TMPDIR", tmp)
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	for range 2 {
+		s, err := pg.Start(t.Context(), pg.Config{})
+		needPostgres(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.CreateDatabase(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if kept := files(t, filepath.Join(cache, "farandole")); len(kept) != 1 || !strings.Contains(kept[0], "postgres-") {
+			t.Errorf("kept are %v, want one copy", kept)
+		}
+	}
+}
+
 // openTempDir makes a directory for a server that runs as somebody else.
 func openTempDir(t *testing.T) string {
 	t.Helper()
