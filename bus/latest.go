@@ -20,6 +20,12 @@ func (b *Bus) Latest(ctx context.Context, stream, subject string) (*jetstream.Ra
 	return b.ofLeader(ctx, stream, map[string]any{"last_by_subj": subject})
 }
 
+// Next returns the first message on a subject of a stream at or after a sequence, nil
+// if there is none, as the stream's leader has it. Errors are those of Latest.
+func (b *Bus) Next(ctx context.Context, stream, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
+	return b.ofLeader(ctx, stream, map[string]any{"next_by_subj": subject, "seq": from})
+}
+
 // ofLeader asks a stream's leader for a message, nil if it does not have it.
 func (b *Bus) ofLeader(ctx context.Context, stream string, which map[string]any) (*jetstream.RawStreamMsg, error) {
 	request, err := json.Marshal(which)

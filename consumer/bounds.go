@@ -39,12 +39,13 @@ func (s *slots) acquire() (release func(), ok bool) {
 // their key hold no place: MaxAckPending and [maxExtra] bound those.
 type budget struct {
 	mu    sync.Mutex
+	size  int
 	free  int
 	extra int             // bytes of deliveries without a place
 	freed []chan struct{} // one for each who watches
 }
 
-func newBudget(n int) *budget { return &budget{free: n} }
+func newBudget(n int) *budget { return &budget{size: n, free: n} }
 
 // watch returns a channel that signals when something becomes free. Each who waits
 // needs one of their own, because a signal is received once.
@@ -82,6 +83,28 @@ func (b *budget) swap(bytes int) bool {
 	b.mu.Unlock()
 	b.release(1)
 	return true
+}
+
+// places is how many there are, free or not.
+func (b *budget) places() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.size
+}
+
+// resize changes how many places there are.
+func (b *budget) resize(n int) {
+	b.mu.Lock()
+	more := n - b.size
+	b.size = n
+	b.mu.Unlock()
+	if more > 0 {
+		b.release(more)
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.free += more
 }
 
 // shrink gives back what swap has taken.

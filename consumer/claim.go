@@ -16,9 +16,13 @@ func (c *Consumer) claim(ctx context.Context, d *delivery) (claim *dedup.Claim, 
 	if !c.suspects.enter(d) {
 		return nil, c.giveBack(d, released, suspectRetry), true
 	}
-	claim, err := c.ledger.Claim(ctx, dedup.Request{
+	request := dedup.Request{
 		Consumer: c.cfg.Name, Key: d.key, Replay: d.redrive.Replay, Redelivered: d.redelivered, Lease: c.cfg.Lease,
-	})
+	}
+	if d.partition != nil {
+		request.Tenure, request.Sequence = d.partition.tenure, d.sequence
+	}
+	claim, err := c.ledger.Claim(ctx, request)
 	if err != nil {
 		return nil, c.failClosed(ctx, d, nil, partLedger, nil, err), true
 	}

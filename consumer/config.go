@@ -135,6 +135,7 @@ func (c Config) validate() error {
 	rule(c.MaxCrashes >= 1, "MaxCrashes %d: want at least 1", c.MaxCrashes)
 	if c.From != nil {
 		rule(c.From.Name != "" && len(c.From.Subjects) > 0, "From needs a stream and at least one subject")
+		rule(c.Ledger == nil || c.Ledger.Partitions() == nil, "From with the ledger dedup.Partitions: stream %s stores nothing by partition, use another ledger", c.From.Name)
 		rule(c.InFlight >= 2, "InFlight %d: want at least 2 with From, one is for what comes back from the dead letters", c.InFlight)
 	}
 	p := c.Retry

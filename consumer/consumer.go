@@ -45,8 +45,13 @@ type Consumer struct {
 	stopped chan struct{} // closed when nothing new may start
 	ended   atomic.Pointer[error]
 	running sync.WaitGroup // one for each worker
-	idle    chan *delivery // to the workers that wait
-	idlers  atomic.Int64   // how many of them
+	// For a ledger with partitions.
+	work      context.Context // of the handlers
+	resuming  sync.WaitGroup  // what has waited in this process and is admitted again
+	abandoned chan struct{}   // closed when handlers ignore their cancellation
+	durables  atomic.Uint64   // how many were made
+	idle      chan *delivery  // to the workers that wait
+	idlers    atomic.Int64    // how many of them
 }
 
 // New checks configuration and registrations and joins all problems in one
@@ -70,7 +75,7 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 		log:   cfg.Logger.With().Str(keyConsumer, string(cfg.Name)).Logger(),
 		host:  hostname(),
 		lanes: newLanes(max(1, cfg.InFlight/cfg.Concurrency)), inFlight: newInFlight(), slots: newSlots(cfg.Concurrency, stopped),
-		suspects: newSuspects(), stopped: stopped, idle: make(chan *delivery),
+		suspects: newSuspects(), stopped: stopped, abandoned: make(chan struct{}), idle: make(chan *delivery),
 		health:    health.New(max(2*cfg.Lease, minFade)),
 		doubts:    &doubts{fade: max(2*cfg.Lease, minFade) + cfg.Retry.MaxDelay},
 		schedules: &schedules{bus: b, timers: b.Names().TimersStream(), events: b.Names().EventsStream()},
@@ -129,7 +134,16 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	defer heart.Wait()
 	defer stopBeats()
 
+	c.work = work
 	var pullers sync.WaitGroup
+	own, err := c.newShare(ctx)
+	if err != nil {
+		return err
+	}
+	if own != nil {
+		pullers.Go(func() { own.run(ctx) })
+		defer own.leave()
+	}
 	for _, f := range c.feeds {
 		pullers.Go(func() { c.pull(ctx, work, f) })
 		pullers.Go(func() { c.tend(ctx, work, f) })
@@ -140,7 +154,14 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 		c.finish(d, c.giveBack(d, released, 0))
 	}
 	pullers.Wait()
-	return c.drain(cancelWork)
+	if own != nil {
+		own.close(ctx)
+		c.resuming.Wait()
+	}
+	if err = c.drain(cancelWork); err != nil {
+		close(c.abandoned)
+	}
+	return err
 }
 
 // drain waits for the running handlers, first patiently, then cancelling.

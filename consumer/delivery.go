@@ -26,9 +26,12 @@ type delivery struct {
 	sequence uint64
 	stored   time.Time
 	feed     *feed
-	extra    int         // bytes that it takes of the budget instead of a place; 0 if it has a place
-	lane     string      // see laneOf
-	redrive  dlq.Redrive // zero for an original delivery
+	extra    int // bytes that it takes of the budget instead of a place; 0 if it has a place
+	// partition is the one that it is of, for a ledger with partitions.
+	partition *partition
+	waits     bool        // in this process, for its next run, which has its place
+	lane      string      // see laneOf
+	redrive   dlq.Redrive // zero for an original delivery
 	// redelivered is true if the event may have been delivered before: by this
 	// message, by the one that a redrive sends again, or through the other durable.
 	redelivered bool
@@ -58,6 +61,12 @@ func newDelivery(c *Consumer, m *nats.Msg, f *feed) (*delivery, error) {
 	if err != nil {
 		return nil, fmt.Errorf("consumer: delivery on %s: %w", m.Subject, err)
 	}
+	var own *partition
+	if f.slice != nil {
+		if own = f.slice.take(m, meta); own == nil {
+			return nil, nil
+		}
+	}
 	d := &delivery{
 		msg:      m,
 		answer:   c.settle,
@@ -75,6 +84,9 @@ func newDelivery(c *Consumer, m *nats.Msg, f *feed) (*delivery, error) {
 	if c.bus.Names().IsRedrive(c.cfg.Name, m.Subject) {
 		d.redrive, _ = dlq.RedriveOf(m.Header)
 		d.redelivered = true
+	}
+	if own != nil {
+		d.partition, d.redelivered = own, d.redelivered || own.tenure.Careful()
 	}
 	d.lane = laneOf(d, f.own)
 	return d, nil
@@ -103,6 +115,9 @@ func (d *delivery) giveUpPlace() {
 
 // leavePlace gives back what d took of the budget, its place or its bytes.
 func (d *delivery) leavePlace() {
+	if d.waits {
+		return
+	}
 	if d.extra > 0 {
 		d.feed.budget.shrink(d.extra)
 		return
@@ -134,6 +149,10 @@ func (d *delivery) ack() error        { return d.settle("+ACK") }
 func (d *delivery) inProgress() error { return d.send("+WPI") }
 
 func (d *delivery) nak(delay time.Duration) error {
+	if d.partition != nil {
+		d.partition.again(d, delay)
+		return nil
+	}
 	if delay <= 0 {
 		return d.settle("-NAK")
 	}
@@ -150,6 +169,12 @@ func (d *delivery) settle(verb string) error {
 }
 
 func (d *delivery) send(verb string) error {
+	if d.partition != nil {
+		if verb != "+WPI" { // nobody waits for a sign of life, either
+			d.partition.tenure.Leave(d.sequence)
+		}
+		return nil
+	}
 	if err := d.answer(d.msg.Reply, verb); err != nil {
 		return fmt.Errorf("consumer: settle %s: %w", d.msg.Subject, err)
 	}

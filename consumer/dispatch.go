@@ -16,6 +16,15 @@ func (c *Consumer) dispatch(work context.Context, m *nats.Msg, f *feed) {
 		c.log.Error().Err(err).Msg("delivery without metadata ignored")
 		return
 	}
+	if d == nil { // of a partition that is not this process's, or handled already
+		f.budget.release(1)
+		return
+	}
+	c.admit(work, d)
+}
+
+// admit has a delivery run, or queue behind those of its key.
+func (c *Consumer) admit(work context.Context, d *delivery) {
 	c.inFlight.add(d)
 	select {
 	case <-c.stopped:
@@ -82,5 +91,8 @@ func (c *Consumer) finish(d *delivery, r result) {
 	c.calm(d, r)
 	c.inFlight.remove(d)
 	d.leavePlace()
+	if d.partition != nil {
+		d.partition.leave()
+	}
 	c.metrics.count(r.outcome)
 }

@@ -39,6 +39,8 @@ var (
 	errAlone = errors.New("consumer: no answer to this event again and again, while others get through")
 	// errUnbound is why a durable is bound again: it does not answer.
 	errUnbound = errors.New("consumer: durable does not answer")
+	// errRebind is why a slice is given another durable: it begins where this one ended.
+	errRebind = errors.New("consumer: durable to be made anew")
 	// errStarved is reported while nobody pulls although something is pending.
 	errStarved = errors.New("consumer: nothing is pulled")
 	// errClogged is reported while waiting retries fill MaxAckPending.

@@ -8,6 +8,9 @@ import (
 // FreeBudget is how many more deliveries c would hold; all of its InFlight
 // once everything is settled.
 func FreeBudget(c *Consumer) (free int) {
+	if len(c.feeds) == 0 {
+		return c.cfg.InFlight // those of partitions go with their feeds
+	}
 	for _, f := range c.feeds {
 		f.budget.mu.Lock()
 		free += f.budget.free

@@ -27,6 +27,10 @@ func claimingKind(b *bus.Bus) (ledger, error) {
 
 func claimlessKind(b *bus.Bus) (ledger, error) { return dedup.NewStream(b, dedup.StreamConfig{}) }
 
+func partitionKind(b *bus.Bus) (ledger, error) {
+	return dedup.NewPartitions(b, dedup.PartitionsConfig{})
+}
+
 // open opens the system's ledger on a connection.
 func (s *system) open(b *bus.Bus) ledger {
 	s.tb.Helper()
@@ -45,7 +49,7 @@ func (s *system) open(b *bus.Bus) ledger {
 func eachKind(t *testing.T, test func(t *testing.T, s *system)) {
 	t.Helper()
 	for name, kind := range map[string]kind{
-		"KV": kvKind, "stream with claims": claimingKind, "stream without them": claimlessKind,
+		"KV": kvKind, "stream with claims": claimingKind, "stream without them": claimlessKind, "partitions": partitionKind,
 		"SQLite": sqlKind(t, engines["SQLite"], false), "Postgres": sqlKind(t, engines["Postgres"], true),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -228,6 +229,9 @@ func (s *system) durable(name event.Consumer) (*jetstream.ConsumerInfo, error) {
 func (s *system) settled(name event.Consumer) {
 	s.tb.Helper()
 	bustest.Eventually(s.tb, soon, func() error {
+		if l := s.open(s.bus).Partitions(); l != nil {
+			return s.settledByOwners(l, name)
+		}
 		info, err := s.durable(name)
 		if err != nil {
 			return err
@@ -240,6 +244,36 @@ func (s *system) settled(name event.Consumer) {
 		}
 		return nil
 	})
+}
+
+// settledByOwners looks at the durables of those who own partitions.
+func (s *system) settledByOwners(l *dedup.Partitions, name event.Consumer) error {
+	heads, err := l.Heads(s.tb.Context(), name)
+	if err != nil {
+		return err
+	}
+	owners, some := map[string]bool{}, false
+	for _, h := range heads {
+		owners[h.Owner] = true
+	}
+	stream, err := s.bus.JetStream().Stream(s.tb.Context(), s.bus.Names().EventsStream())
+	if err != nil {
+		return err
+	}
+	list := stream.ListConsumers(s.tb.Context())
+	for info := range list.Info() {
+		owner, _, _ := strings.Cut(strings.TrimPrefix(info.Name, string(name)+"-"), "-")
+		if !owners[owner] {
+			continue
+		}
+		if some = some || info.Delivered.Consumer > 0; info.NumPending > 0 || info.NumAckPending > 0 {
+			return fmt.Errorf("%s: %d not delivered, %d not acknowledged", info.Name, info.NumPending, info.NumAckPending)
+		}
+	}
+	if !some {
+		return fmt.Errorf("%s: nothing was delivered yet", name)
+	}
+	return list.Err()
 }
 
 // stored returns the stored events of a type, oldest first.

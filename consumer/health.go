@@ -18,6 +18,8 @@ const (
 	partState   = "state"       // documents keep changing under the handlers, or are lost
 	partLetters = "dlq"         // dead letters cannot be stored
 	partRetries = "retries"     // events that wait fill MaxAckPending
+	partMembers = "members"     // who else is there is not known
+	partShare   = "partitions"  // partitions cannot be taken
 	partAcks    = "acknowledge" // acknowledgements are denied
 )
 
@@ -44,6 +46,9 @@ func (c *Consumer) Health() error {
 // watchRetries turns the consumer unhealthy while deliveries that wait for
 // their retry use up what the server allows to be unacknowledged.
 func (c *Consumer) watchRetries() {
+	if len(c.feeds) == 0 {
+		return // of partitions, the places bound what waits
+	}
 	window := c.feeds[0].durable.MaxAckPending()
 	for _, f := range c.feeds {
 		window = min(window, f.durable.MaxAckPending())

@@ -28,8 +28,11 @@ type result struct {
 func (c *Consumer) process(ctx context.Context, d *delivery) result {
 	lasting := context.WithoutCancel(ctx)
 
-	if d.feed.durable.Dropped(d.msg.Subject, d.sequence) {
+	if d.feed.dropped(d) {
 		return c.term(d, dropped, "dropped by an operator")
+	}
+	if d.partition != nil && d.partition.closed() {
+		return result{outcome: released} // its next owner handles it
 	}
 	e, err := c.decode(lasting, d) // 1. decode
 	if err == nil && !c.handles(e) {

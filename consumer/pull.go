@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -26,15 +27,42 @@ type feed struct {
 	own     bool // the subjects have Farandole's form: they end in the event's key
 	durable *durable.Durable
 	name    string  // the durable's name at the server: "payment", or "payment_catchup"
-	places  int     // at most so many deliveries are pulled ahead
-	budget  *budget // from which they take their places
+	budget  *budget // from which deliveries take their places
 	// catchingUp says that the pull is from the durable that catches up.
 	catchingUp bool
+	// slice are the partitions that the feed reads, in place of a durable that
+	// replicas share; nil for a ledger without partitions.
+	slice *slice
+}
+
+// bind brings the durable to what this process needs.
+func (f *feed) bind(ctx context.Context) (err error) {
+	if f.slice == nil {
+		return f.durable.Bind(ctx)
+	}
+	f.name, err = f.slice.bind(ctx, f.name)
+	return err
+}
+
+// dropped reports whether an operator has dropped a delivery.
+func (f *feed) dropped(d *delivery) bool {
+	return f.durable != nil && f.durable.Dropped(d.msg.Subject, d.sequence)
+}
+
+// broken asks for another durable, in the midst of a pull.
+func (f *feed) broken() <-chan struct{} {
+	if f.slice == nil {
+		return nil
+	}
+	return f.slice.broken
 }
 
 // newFeeds returns the feeds of this consumer. Without From that is the event stream.
 // With From it is the foreign stream, and the event stream for redrives only.
 func (c *Consumer) newFeeds() []*feed {
+	if c.ledger.Partitions() != nil {
+		return nil // they come and go with the partitions that are this process's
+	}
 	n := c.bus.Names()
 	redrives := n.RedriveFilter(c.cfg.Name)
 	if from := c.cfg.From; from != nil {
@@ -53,7 +81,7 @@ func (c *Consumer) newFeeds() []*feed {
 
 func (c *Consumer) newFeed(stream string, own bool, places int, filters ...string) *feed {
 	return &feed{
-		stream: stream, own: own, name: string(c.cfg.Name), places: places, budget: newBudget(places),
+		stream: stream, own: own, name: string(c.cfg.Name), budget: newBudget(places),
 		durable: durable.New(durable.Config{
 			Bus: c.bus, Ledger: c.ledger, Consumer: c.cfg.Name, Stream: stream, Subjects: filters,
 			Lease: c.cfg.Lease, MaxAckPending: c.cfg.MaxAckPending, Logger: c.log,
@@ -72,8 +100,7 @@ func (c *Consumer) tend(ctx, work context.Context, f *feed) {
 	pull := func(ctx context.Context, name string) {
 		catchUp := *f
 		catchUp.name, catchUp.catchingUp = name, true
-		catchUp.places = max(1, c.cfg.InFlight/catchUpShare)
-		catchUp.budget = newBudget(catchUp.places)
+		catchUp.budget = newBudget(max(1, c.cfg.InFlight/catchUpShare))
 		c.pull(ctx, work, &catchUp)
 	}
 	f.durable.Tend(ctx, pull, func(err error) {
@@ -95,9 +122,17 @@ func (c *Consumer) pull(ctx, work context.Context, f *feed) {
 	defer c.bus.Conn().RemoveStatusListener(reconnected)
 	freed := f.budget.watch()
 	for ctx.Err() == nil {
-		err := c.pullBound(ctx, work, f, part, reconnected, freed)
+		err := error(errRebind)
+		if f.name != "" {
+			err = c.pullBound(ctx, work, f, part, reconnected, freed)
+		}
 		if f.catchingUp && err != nil {
 			return // tend finds out whether the catch-up durable still exists
+		}
+		if errors.Is(err, errRebind) {
+			if err = f.bind(ctx); err == nil {
+				continue
+			}
 		}
 		for err != nil && ctx.Err() == nil { // the durable or the stream is gone
 			c.health.Set(part, err)
@@ -105,7 +140,7 @@ func (c *Consumer) pull(ctx, work context.Context, f *feed) {
 			select {
 			case <-ctx.Done():
 			case <-time.After(durable.RetryAfter):
-				err = f.durable.Bind(ctx)
+				err = f.bind(ctx)
 			}
 		}
 	}
@@ -166,7 +201,12 @@ func (c *Consumer) pullBound(ctx, work context.Context, f *feed, part string, re
 			if err := c.denied(denials, f, inbox); err != nil {
 				return err
 			}
+		case <-f.broken():
+			return errRebind
 		case <-reconnected:
+			if f.slice != nil {
+				return errRebind // what was on its way is lost
+			}
 			p.forget(f.budget) // the server dropped the pulls with the old connection
 		case <-tick.C:
 			c.watchPulls(ctx, p, f)
@@ -175,7 +215,10 @@ func (c *Consumer) pullBound(ctx, work context.Context, f *feed, part string, re
 				if f.catchingUp {
 					return errUnbound
 				}
-				if err := f.durable.Bind(ctx); err != nil {
+				if f.slice != nil {
+					return errRebind
+				}
+				if err := f.bind(ctx); err != nil {
 					return err
 				}
 			}
@@ -195,12 +238,12 @@ func (c *Consumer) pullBound(ctx, work context.Context, f *feed, part string, re
 // is open it waits until an eighth of all places is free: not every freed place is
 // worth a request.
 func (c *Consumer) request(p *puller, f *feed, inbox string) error {
-	open := p.open()
+	open, places := p.open(), f.budget.places()
 	least := 1
 	if open > 0 {
-		least = max(1, f.places/8)
+		least = max(1, places/8)
 	}
-	n := f.budget.reserve(least, f.places-open)
+	n := f.budget.reserve(least, places-open)
 	if n == 0 {
 		return nil
 	}
@@ -225,13 +268,13 @@ func (c *Consumer) watchPulls(ctx context.Context, p *puller, f *feed) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, durable.Timeout)
 	defer cancel()
-	found, err := f.durable.Find(ctx, f.name)
+	found, err := durable.Look(ctx, c.bus, f.stream, f.name)
 	if found == nil || err != nil {
 		return // the next pull reports it
 	}
 	if n := found.NumPending; n > 0 {
 		c.health.Set(part, fmt.Errorf("%w from stream %s for %v: %d events are pending, and all %d places are taken by events that do not finish",
-			errStarved, f.stream, idle.Round(time.Second), n, f.places))
+			errStarved, f.stream, idle.Round(time.Second), n, f.budget.places()))
 	}
 }
 

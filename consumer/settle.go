@@ -57,7 +57,11 @@ func (c *Consumer) outrun(d *delivery, err error) (end result, over bool) {
 		return c.ack(d, duplicate), true
 	case errors.Is(err, dedup.ErrLeaseLost):
 		c.eventLog(d, c.log.Warn()).Err(err).Msg("lease lost, left to its new owner")
-		return result{outcome: lost, again: c.cfg.Lease}, true
+		end = result{outcome: lost, again: c.cfg.Lease}
+		if d.partition != nil {
+			end.again = 0 // it does not come by this way again
+		}
+		return end, true
 	}
 	return result{}, false
 }

@@ -65,7 +65,11 @@ func (c *Consumer) retryHorizon() time.Duration {
 func (c *Consumer) prepare(ctx context.Context) error {
 	var errs []error
 	var streams []jetstream.StreamConfig
-	for _, f := range c.feeds {
+	feeds := c.feeds
+	if c.ledger.Partitions() != nil {
+		feeds = []*feed{{stream: c.bus.Names().EventsStream(), own: true}}
+	}
+	for _, f := range feeds {
 		stream, err := c.bus.Stream(ctx, f.stream)
 		if err != nil {
 			errs = append(errs, c.noStream(f, err))
@@ -76,6 +80,9 @@ func (c *Consumer) prepare(ctx context.Context) error {
 				ErrConfig, c.cfg.Name, f.stream, age, c.retryHorizon()))
 		}
 		streams = append(streams, stream.CachedInfo().Config)
+		if f.durable == nil {
+			continue
+		}
 		if err := f.durable.Bind(ctx); err != nil {
 			errs = append(errs, err)
 		}

@@ -42,7 +42,7 @@ func (b *batch) commit(ctx context.Context, steps []*step) {
 	switch {
 	case err == nil:
 	case errors.As(err, &misfit):
-		b.failAt(steps, documents, misfit)
+		b.failAt(steps, documents, misfit) // never at a page: those always fit
 		b.commit(ctx, steps)
 	case faultOfOthers(err) && b.overtaken(ctx, steps):
 		b.commit(ctx, steps)
@@ -67,7 +67,11 @@ func (b *batch) commit(ctx context.Context, steps []*step) {
 // step that failed.
 func (b *batch) standing(steps []*step) []*step {
 	return slices.DeleteFunc(slices.Clone(steps), func(s *step) bool {
-		if !s.ended && b.broken(s) {
+		switch {
+		case s.ended:
+		case s.tenure != nil && s.tenure.isLost():
+			b.end(s, fmt.Errorf("%w: partition %d is another owner's", ErrLeaseLost, s.tenure.partition))
+		case b.broken(s):
 			b.end(s, fmt.Errorf("%w: a change before it failed", ErrStale))
 		}
 		return s.ended
@@ -93,9 +97,9 @@ func faultOfOne(err error) bool {
 }
 
 // send stores the steps and ends them, or returns an error and ends none. The
-// messages are, in this order: the documents, and of each step what goes out and
-// its mark. So the last message, which the server answers, is one of this stream,
-// even if others are not.
+// messages are, in this order: the documents, of each step what goes out and its
+// mark, and the pages. So the last message, which the server answers, is one of this
+// stream, even if others are not, and a page never stands for what is not there.
 func (b *batch) send(ctx context.Context, steps []*step) (documents []string, err error) {
 	documents, msgs := b.documents(steps)
 	msgs = slices.Grow(msgs, 2*len(steps))
@@ -105,30 +109,58 @@ func (b *batch) send(ctx context.Context, steps []*step) (documents []string, er
 			msgs = append(msgs, s.mark)
 		}
 	}
+	pages := turns(steps)
+	for _, p := range pages {
+		msgs = append(msgs, p.page)
+	}
 	if len(msgs) == 0 { // these steps only waited for the steps before them
-		b.finishSteps(steps, documents, nil)
+		b.finishSteps(steps, documents, nil, nil)
 		return documents, nil
 	}
 	for try := range dropTries {
 		var sequences []uint64
 		if sequences, err = b.store(ctx, msgs); err == nil {
-			b.finishSteps(steps, documents, sequences)
+			b.finishSteps(steps, documents, pages, sequences)
 			b.reader.replaced(msgs, sequences) //nolint:contextcheck // a trace outlives the step that leaves it
 			return documents, nil
 		}
 		if !errors.Is(err, bus.ErrIncomplete) && !errors.Is(err, bus.ErrBusy) {
-			return documents, err
+			break
 		}
 		<-time.After(backoff.FullJitter(dropDelay, maxDropDelay, try, rand.Float64())) //nolint:gosec // jitter
+	}
+	for _, p := range pages {
+		p.tenure.turnBack(p.steps)
 	}
 	return documents, b.misfit(ctx, msgs, err)
 }
 
-func (b *batch) finishSteps(steps []*step, documents []string, sequences []uint64) {
+// turns are the pages of a batch, one for each partition of which the steps are.
+func turns(steps []*step) (pages []turn) {
+	at := map[*Tenure]int{}
+	for _, s := range steps {
+		if s.tenure == nil {
+			continue
+		}
+		i, ok := at[s.tenure]
+		if !ok {
+			i = len(pages)
+			at[s.tenure] = i
+			pages = append(pages, turn{tenure: s.tenure})
+		}
+		pages[i].steps = append(pages[i].steps, s)
+	}
+	for i, p := range pages {
+		pages[i].page = p.tenure.turn(p.steps)
+	}
+	return pages
+}
+
+func (b *batch) finishSteps(steps []*step, documents []string, pages []turn, sequences []uint64) {
 	for _, s := range steps {
 		s.ended = true
 	}
-	b.stored(steps, documents, sequences)
+	b.stored(steps, documents, pages, sequences)
 }
 
 // store stores messages in one batch and returns their sequences.
@@ -164,12 +196,13 @@ func upTo(last uint64, n int) []uint64 {
 }
 
 // find looks for a batch whose answer got lost. It is stored if its last message,
-// a mark, is. One that is not found may still be on its way.
-func (b *batch) find(ctx context.Context, mark *nats.Msg) (sequence uint64, found bool) {
+// a mark or a page, is. One that is not found may still be on its way.
+func (b *batch) find(ctx context.Context, last *nats.Msg) (sequence uint64, found bool) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	m, err := b.reader.last(ctx, mark.Subject)
-	if err != nil || m == nil || !bytes.Equal(m.Data, mark.Data) {
+	m, err := b.reader.last(ctx, last.Subject)
+	if err != nil || m == nil || !bytes.Equal(m.Data, last.Data) ||
+		m.Header.Get(headerOwner) != last.Header.Get(headerOwner) || m.Header.Get(headerSerial) != last.Header.Get(headerSerial) {
 		return 0, false
 	}
 	return m.Sequence, true
@@ -189,6 +222,13 @@ func (b *batch) overtaken(ctx context.Context, steps []*step) bool {
 	for subject := range bases {
 		subjects = append(subjects, subject)
 	}
+	tenures := map[*Tenure]bool{}
+	for _, s := range steps {
+		if s.tenure != nil && !tenures[s.tenure] {
+			tenures[s.tenure] = true
+			subjects = append(subjects, s.tenure.subject)
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	answers, err := jetstreamext.GetLastMsgsFor(ctx, b.bus.JetStream(), b.reader.stream, subjects)
@@ -205,6 +245,11 @@ func (b *batch) overtaken(ctx context.Context, steps []*step) bool {
 	for _, s := range steps {
 		if s.mark != nil && last[s.mark.Subject] > s.after {
 			b.end(s, fmt.Errorf("%w: %s", errConflict, s.mark.Subject))
+		}
+	}
+	for t := range tenures {
+		if last[t.subject] > t.last { // or it is our own, and its answer got lost: reading it again tells
+			t.lose()
 		}
 	}
 	moved := map[string]bool{}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -39,6 +40,8 @@ const (
 	// maxBatchBytes bounds what a batch holds at server and client; a single
 	// step may be larger.
 	maxBatchBytes = 4 << 20
+	// maxStep is how many messages a step may have: its page comes on top.
+	maxStep = bus.MaxBatch - 1
 	// maxKnown bounds how many documents are known.
 	maxKnown = 4096
 )
@@ -52,8 +55,8 @@ func newGroup(b *bus.Bus, reader *streamStore) *group {
 // [bus.Bus.SendBatch] and [bus.Pending.Wait]; after [bus.ErrUnavailable] it is
 // not known what is stored. If ctx ends first the step may still be committed.
 func (g *group) commit(ctx context.Context, s *step) (uint64, error) {
-	if n := s.messages(); n > bus.MaxBatch {
-		return 0, fmt.Errorf("%w: a step of %d messages, the server takes %d in one batch", bus.ErrTooLarge, n, bus.MaxBatch)
+	if n := s.messages(); n > maxStep {
+		return 0, fmt.Errorf("%w: a step of %d messages, a batch holds %d", bus.ErrTooLarge, n, maxStep)
 	}
 	if err := g.confirm(ctx, s.reads); err != nil {
 		return 0, err
@@ -182,9 +185,14 @@ func (g *group) take() []*step {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n, messages, size := 0, 0, int64(0)
+	pages := map[*Tenure]bool{nil: true}
 	for ; n < len(g.queue); n++ {
 		s := g.queue[n]
 		messages, size = messages+s.messages(), size+s.size
+		if !pages[s.tenure] {
+			pages[s.tenure] = true
+			messages++
+		}
 		if n > 0 && (messages > bus.MaxBatch || size > maxBatchBytes) {
 			break
 		}
@@ -195,14 +203,14 @@ func (g *group) take() []*step {
 	return taken
 }
 
-// stored ends steps whose messages are in the stream at these sequences.
-func (g *group) stored(steps []*step, documents []string, sequences []uint64) {
+// stored ends steps whose messages are in the stream at these sequences: documents,
+// what each step emits and its mark, pages.
+func (g *group) stored(steps []*step, documents []string, pages []turn, sequences []uint64) {
 	g.mu.Lock()
-	revisions := make([]uint64, len(steps))
 	at := len(documents)
-	for i, s := range steps {
+	for _, s := range steps {
 		if at += len(s.out); s.mark != nil {
-			revisions[i] = sequences[at]
+			s.revision = sequences[at]
 			at++
 		}
 	}
@@ -215,11 +223,14 @@ func (g *group) stored(steps []*step, documents []string, sequences []uint64) {
 		}
 	}
 	g.mu.Unlock()
+	for i, p := range pages {
+		p.tenure.turned(p.steps, sequences[at+i], time.Now())
+	}
 	for i, subject := range documents {
 		g.learn(subject, sighting{sequences[i], true})
 	}
-	for i, s := range steps {
-		s.done <- result{revision: revisions[i]}
+	for _, s := range steps {
+		s.done <- result{revision: s.revision}
 	}
 }
 
@@ -292,7 +303,7 @@ func (g *group) documents(steps []*step) (subjects []string, msgs []*nats.Msg) {
 				subjects = append(subjects, a.subject)
 				msgs = append(msgs, nil)
 			}
-			msgs[i] = a.message(a.tip.base, g.reader.signature(s.mark))
+			msgs[i] = a.message(a.tip.base, g.reader.signature(s))
 		}
 	}
 	return subjects, msgs

@@ -32,9 +32,16 @@ const (
 	agedMargin = 10 * time.Second
 )
 
-// signature is the value of headerStep for documents of the step with this mark.
-func (s *streamStore) signature(mark *nats.Msg) []string {
-	return []string{strings.TrimPrefix(mark.Subject, s.prefix) + " " + s.lifetime[0]}
+// signature is the value of headerStep for documents of this step. It names the
+// step's mark, or its page: "inventory.17.page 86400".
+func (s *streamStore) signature(of *step) []string {
+	var subject string
+	if of.tenure != nil {
+		subject = of.tenure.subject
+	} else {
+		subject = of.mark.Subject
+	}
+	return []string{strings.TrimPrefix(subject, s.prefix) + " " + s.lifetime[0]}
 }
 
 // whole returns an error matching ErrHalfStored if the step that wrote a document
@@ -49,13 +56,19 @@ func (s *streamStore) whole(ctx context.Context, m *jetstream.RawStreamMsg) erro
 	if err != nil {
 		return fmt.Errorf("%w: %s has %s %q", ErrBadMark, m.Subject, headerStep, m.Header.Get(headerStep))
 	}
-	for _, read := range []func(context.Context, string) (*jetstream.RawStreamMsg, error){s.last, s.latest} {
-		mark, err := read(ctx, s.prefix+key)
-		if err != nil {
+	if strings.HasSuffix(key, pageSuffix) {
+		if ended, err := s.paged(ctx, m, s.prefix+key); err != nil || ended {
 			return err
 		}
-		if e, err := entryOf(mark); err != nil || e.record.State == stateDone {
-			return err
+	} else {
+		for _, read := range []func(context.Context, string) (*jetstream.RawStreamMsg, error){s.last, s.latest} {
+			mark, err := read(ctx, s.prefix+key)
+			if err != nil {
+				return err
+			}
+			if e, err := entryOf(mark); err != nil || e.record.State == stateDone {
+				return err
+			}
 		}
 	}
 	now, err := s.now(ctx)
@@ -64,6 +77,16 @@ func (s *streamStore) whole(ctx context.Context, m *jetstream.RawStreamMsg) erro
 	}
 	return fmt.Errorf("%w in stream %s (%w): %s at sequence %d is there, but not the mark %s of its step; see docs/upstream.md for what to do",
 		ErrHalfStored, s.name, bus.ErrUnavailable, m.Subject, m.Sequence, s.prefix+key)
+}
+
+// paged reports whether the page that a document was stored with is there: the first
+// one after the document, of the same batch.
+func (s *streamStore) paged(ctx context.Context, m *jetstream.RawStreamMsg, subject string) (bool, error) {
+	page, err := s.bus.Next(ctx, s.stream, subject, m.Sequence)
+	if err != nil || page == nil {
+		return false, s.missing(err)
+	}
+	return page.Header.Get(bus.HeaderBatchID) == m.Header.Get(bus.HeaderBatchID), nil
 }
 
 // begun reports how many messages of a batch are stored although the batch as a
@@ -146,7 +169,7 @@ func (b *batch) finish(ctx context.Context, msgs []*nats.Msg, sequences []uint64
 // force makes a mark replace whatever is there. Its step has taken effect in part,
 // so nobody else may end it in another way.
 func (b *batch) force(m *nats.Msg) {
-	if strings.HasPrefix(m.Subject, b.reader.prefix) {
+	if strings.HasPrefix(m.Subject, b.reader.prefix) && m.Header[headerPage] == nil {
 		m.Header = nats.Header{
 			jetstream.MsgTTLHeader: m.Header[jetstream.MsgTTLHeader],
 		}
@@ -161,8 +184,9 @@ func (g *group) setHalf(err error) {
 
 // Health returns an error matching [ErrHalfStored] while the server has stored
 // half a batch of this ledger, else nil.
-func (l *Stream) Health() error {
-	g := l.marks.group
+func (l *Stream) Health() error { return l.marks.group.health() }
+
+func (g *group) health() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.half

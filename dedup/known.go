@@ -18,6 +18,9 @@ const knownKey event.EventKey = "durable"
 // Retention is how long an event is remembered after its last change.
 func (e *engine) Retention() time.Duration { return e.retention }
 
+// Partitions returns nil: whoever claims an event first has it.
+func (e *engine) Partitions() *Partitions { return nil }
+
 // Health returns nil: what these ledgers stand on tells its trouble by itself.
 func (e *engine) Health() error { return nil }
 

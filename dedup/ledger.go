@@ -51,6 +51,9 @@ type Ledger interface {
 	// Run does what the ledger has to do beside the other calls, until ctx ends:
 	// outbox.Ledger publishes rows. The consumer runs it, until the last handler has returned.
 	Run(ctx context.Context) error
+	// Partitions is the ledger itself if its consumers share their events by
+	// partition, and nil if their replicas compete for them.
+	Partitions() *Partitions
 	// Retention is how long an event is remembered after its last change.
 	Retention() time.Duration
 	// Now reads the clock by which the retention is measured. It may be slow by
@@ -76,6 +79,10 @@ type Request struct {
 	// may be something to know of it. A ledger that works without claims looks
 	// only then.
 	Redelivered bool
+	// Tenure is whose the event is, and Sequence that of its message, which has
+	// entered the tenure: for [Partitions]. Other ledgers need neither.
+	Tenure   *Tenure
+	Sequence uint64
 	// Lease is how long the claim holds without an Extend. At least one second.
 	Lease time.Duration
 }
@@ -139,7 +146,9 @@ type Claim struct {
 		Context(ctx context.Context) context.Context
 	}
 
-	key string // of the mark
+	key     string          // of the mark
+	binary  event.BinaryKey // of an event on a partition
+	started bool            // a page says that the event starts; likewise
 
 	mu       sync.Mutex // one write of this claim at a time; guards what follows
 	revision uint64     // of the mark, as far as this worker knows; 0: not written yet

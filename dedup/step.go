@@ -16,8 +16,14 @@ import (
 type step struct {
 	mark  *nats.Msg
 	after uint64 // the revision that the mark follows
-	out   []*nats.Msg
-	docs  []*access
+	// tenure is the owner's of the partition on whose page the step says kept; nil
+	// for a ledger without partitions.
+	tenure *Tenure
+	kept   kept
+	// revision of the mark, once it is stored.
+	revision uint64
+	out      []*nats.Msg
+	docs     []*access
 	// reads are committed versions of documents that the step rests on and
 	// does not change.
 	reads []*access

@@ -46,17 +46,22 @@ func NewStream(b *bus.Bus, cfg StreamConfig) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	s := newStreamStore(b, retention, cfg.Logger)
+	e := newEngine(s, retention, time.Now, cfg.Logger)
+	e.claimless = !cfg.Claims
+	return &Stream{engine: e, marks: s}, nil
+}
+
+func newStreamStore(b *bus.Bus, retention time.Duration, log zerolog.Logger) *streamStore {
 	s := &streamStore{
-		markStream: markStream{bus: b, stream: b.Names().EventsStream(), name: b.Names().EventsStream(), none: ErrNoStream, clock: b.Clock(b.Names().EventsStream()), log: cfg.Logger},
+		markStream: markStream{bus: b, stream: b.Names().EventsStream(), name: b.Names().EventsStream(), none: ErrNoStream, clock: b.Clock(b.Names().EventsStream()), log: log},
 		prefix:     b.Names().Root("ledger."),
 		retention:  retention,
 		unwritten:  []string{"0"},
 		lifetime:   []string{lifetimeOf(retention)},
 	}
 	s.group = newGroup(b, s)
-	e := newEngine(s, retention, time.Now, cfg.Logger)
-	e.claimless = !cfg.Claims
-	return &Stream{engine: e, marks: s}, nil
+	return s
 }
 
 // Prepare checks that the ledger can keep its promise: the server and the

@@ -19,6 +19,9 @@ import (
 // replaced tidies up after a batch whose messages are at these sequences.
 func (s *streamStore) replaced(msgs []*nats.Msg, sequences []uint64) {
 	for i, m := range msgs {
+		if m.Header[headerPage] != nil {
+			continue // all pages count; see [Tenure.tidy]
+		}
 		expected := m.Header[jetstream.ExpectedLastSubjSeqHeader]
 		forced := len(expected) == 0 && strings.HasPrefix(m.Subject, s.prefix)
 		if !forced && (len(expected) == 0 || expected[0] == "0") {

@@ -110,15 +110,15 @@ func (d *Durable) info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 // Find returns the durable, or the one that catches up for it, as it is at the
 // server; nil if there is none of that name. Errors are those of Bind.
 func (d *Durable) Find(ctx context.Context, name string) (*jetstream.ConsumerInfo, error) {
-	found, err := look(ctx, d.cfg.Bus, d.cfg.Stream, name)
+	found, err := Look(ctx, d.cfg.Bus, d.cfg.Stream, name)
 	if errors.Is(err, jetstream.ErrNotPullConsumer) {
 		return nil, d.unfit(name, "it is a push consumer", "a pull consumer")
 	}
 	return found, err
 }
 
-// look returns a durable, nil if there is none.
-func look(ctx context.Context, b *bus.Bus, stream, name string) (*jetstream.ConsumerInfo, error) {
+// Look returns a durable, nil if there is none.
+func Look(ctx context.Context, b *bus.Bus, stream, name string) (*jetstream.ConsumerInfo, error) {
 	var found jetstream.Consumer
 	err := b.Ask(ctx, "CONSUMER.INFO."+stream+"."+name, func(ctx context.Context) (err error) {
 		found, err = b.JetStream().Consumer(ctx, stream, name)

@@ -60,7 +60,7 @@ type Narrowing struct {
 func Narrow(ctx context.Context, b *bus.Bus, c event.Consumer, stream string, subjects []string) (*Narrowing, error) {
 	n := &Narrowing{bus: b, stream: stream, subjects: slices.Clone(subjects)}
 	var err error
-	if n.durable, err = look(ctx, b, stream, string(c)); err != nil {
+	if n.durable, err = Look(ctx, b, stream, string(c)); err != nil {
 		return nil, fmt.Errorf("consumer: drop: %w", err)
 	}
 	if n.durable == nil {
@@ -78,7 +78,7 @@ func Narrow(ctx context.Context, b *bus.Bus, c event.Consumer, stream string, su
 		return nil, fmt.Errorf("%w: drop: durable %s would have no subject left, and take the whole stream: remove it with `nats consumer rm %s %s`",
 			ErrConfig, c, stream, c)
 	}
-	if n.catchUp, err = look(ctx, b, stream, catchUpName(string(c))); err != nil {
+	if n.catchUp, err = Look(ctx, b, stream, catchUpName(string(c))); err != nil {
 		return nil, fmt.Errorf("consumer: drop: %w", err)
 	}
 	return n, nil

@@ -1,0 +1,100 @@
+package consumer
+
+import (
+	"sync"
+	"time"
+
+	"github.com/farandole/farandole/dedup"
+)
+
+// partition is one that this process owns, for a ledger with partitions. Its
+// messages are not settled at the server: the ledger's pages say what has ended, and
+// what is given back waits here.
+type partition struct {
+	consumer *Consumer
+	tenure   *dedup.Tenure
+	idle     chan struct{} // closed when it is closed and nothing of it runs
+
+	mu      sync.Mutex
+	held    int  // deliveries that are queued or run
+	closing bool // nothing begins any more
+}
+
+func newPartition(c *Consumer, t *dedup.Tenure) *partition {
+	return &partition{consumer: c, tenure: t, idle: make(chan struct{})}
+}
+
+// enter takes in a message that the server has delivered; false if it is not to run.
+func (p *partition) enter(sequence uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closing || !p.tenure.Enter(sequence) {
+		return false
+	}
+	p.held++
+	return true
+}
+
+// leave is called once for each time that a delivery was queued or ran.
+func (p *partition) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held--; p.held == 0 && p.closing {
+		close(p.idle)
+	}
+}
+
+// close has nothing begin any more.
+func (p *partition) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closing {
+		return
+	}
+	p.closing = true
+	if p.held == 0 {
+		close(p.idle)
+	}
+}
+
+func (p *partition) closed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closing
+}
+
+// again runs a delivery once more after a delay. It keeps its place meanwhile, so
+// that what waits bounds what is read.
+func (p *partition) again(d *delivery, delay time.Duration) {
+	next := d.again()
+	d.waits = true
+	time.AfterFunc(delay, func() {
+		if !p.resume() {
+			next.leavePlace()
+			return
+		}
+		defer p.consumer.resuming.Done()
+		p.consumer.admit(p.consumer.work, next)
+	})
+}
+
+// resume takes a delivery in again that has waited; false if it is not to run here.
+func (p *partition) resume() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closing {
+		return false
+	}
+	p.held++
+	p.consumer.resuming.Add(1)
+	return true
+}
+
+// again is the delivery as it comes once more.
+func (d *delivery) again() *delivery {
+	return &delivery{
+		msg: d.msg, answer: d.answer, stream: d.stream, sequence: d.sequence, stored: d.stored,
+		feed: d.feed, partition: d.partition, extra: d.extra, lane: d.lane, redrive: d.redrive,
+		redelivered: d.partition.tenure.Careful() || d.redrive.Replay > 0, delivered: d.delivered + 1, beat: time.Now(),
+	}
+}

@@ -1,0 +1,298 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/farandole/farandole/consumer/internal/durable"
+	"github.com/farandole/farandole/consumer/internal/members"
+	"github.com/farandole/farandole/dedup"
+)
+
+// share is what this process has of the consumer's partitions. The members of the
+// consumer agree on who shall have which (package members); what makes it safe is the
+// ledger alone, which stores nothing for an owner after the next one has begun.
+type share struct {
+	consumer *Consumer
+	ledger   *dedup.Partitions
+	group    *members.Group
+	count    int // partitions of the system
+	handOver sync.WaitGroup
+
+	owned  map[int]*partition
+	feeds  []*reading
+	wanted map[int]time.Time // since when another has what is ours
+	gone   chan struct{}     // signals that a partition was handed over
+	left   func()            // has the group end
+}
+
+// reading is a feed that is read.
+type reading struct {
+	*feed
+	live int
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+const (
+	// balanceEvery is how often is looked whether an owner before has finished.
+	balanceEvery = 100 * time.Millisecond
+	// tellEvery is how often progress is told to the server.
+	tellEvery = 500 * time.Millisecond
+	// farewellTimeout bounds a farewell; without it the next owner is careful.
+	farewellTimeout = 2 * time.Second
+	// takers is how many partitions are taken at once.
+	takers = 8
+)
+
+// newShare joins the members of the consumer, for a ledger with partitions; nil for
+// others. It ends with [share.close] and [share.leave].
+func (c *Consumer) newShare(ctx context.Context) (*share, error) {
+	l := c.ledger.Partitions()
+	if l == nil {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	count, err := l.Count(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("consumer: %s: %w", c.cfg.Name, err)
+	}
+	s := &share{
+		consumer: c, ledger: l, count: count,
+		group: members.New(members.Config{Bus: c.bus, Consumer: c.cfg.Name, Partitions: count, Logger: c.log}),
+		owned: map[int]*partition{}, wanted: map[int]time.Time{}, gone: make(chan struct{}, 1),
+	}
+	live, end := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := s.group.Run(live); err != nil {
+			c.health.Set(partMembers, err)
+		}
+	}()
+	s.left = func() {
+		end()
+		<-ended
+	}
+	return s, nil
+}
+
+// run keeps this process's share until ctx ends.
+func (s *share) run(ctx context.Context) {
+	balance, tell := time.NewTicker(balanceEvery), time.NewTicker(tellEvery)
+	defer balance.Stop()
+	defer tell.Stop()
+	for {
+		s.balance(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.group.Changed():
+		case <-balance.C:
+		case <-s.gone:
+		case <-tell.C:
+			for _, f := range s.feeds {
+				f.slice.tell()
+			}
+		}
+	}
+}
+
+// balance gives up what is another's, and takes what is this process's.
+func (s *share) balance(ctx context.Context) {
+	for n, p := range s.owned {
+		select {
+		case <-p.tenure.Lost():
+			if !p.closed() {
+				s.consumer.log.Warn().Int("partition", n).Msg("partition lost to another process")
+			}
+			p.close()
+			delete(s.owned, n)
+		default:
+		}
+	}
+	view := s.group.View()
+	if err := s.group.Err(); err != nil {
+		s.consumer.health.Set(partMembers, err)
+	} else {
+		s.consumer.health.Clear(partMembers)
+	}
+	if !view.Known {
+		return
+	}
+	for n, p := range s.owned {
+		if !slices.Contains(view.Own, n) && !p.closed() {
+			s.hand(n, p)
+		}
+	}
+	if taken := s.take(ctx, s.free(ctx, view)); len(taken) > 0 {
+		s.read(ctx, taken)
+	}
+	s.trim()
+}
+
+// free are the partitions that are this process's and that nobody works on: their
+// owner has said farewell, or is gone. One that is there and does not let go gets as
+// long as a handler may take.
+func (s *share) free(ctx context.Context, view members.View) (free []int) {
+	missing := slices.DeleteFunc(slices.Clone(view.Own), func(n int) bool { return s.owned[n] != nil })
+	maps.DeleteFunc(s.wanted, func(n int, _ time.Time) bool { return !slices.Contains(missing, n) })
+	if len(missing) == 0 || ctx.Err() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, durable.Timeout)
+	defer cancel()
+	heads, err := s.ledger.Heads(ctx, s.consumer.cfg.Name)
+	if err != nil {
+		s.consumer.health.Set(partShare, err)
+		return nil
+	}
+	for _, n := range missing {
+		head := heads[n]
+		if head.Owner != "" && !head.Farewell && head.Owner != s.group.ID() && view.Live(head.Owner) {
+			if s.wanted[n].IsZero() {
+				s.wanted[n] = time.Now()
+			}
+			if time.Since(s.wanted[n]) < s.consumer.cfg.HandlerTimeout {
+				continue
+			}
+		}
+		free = append(free, n)
+	}
+	return free
+}
+
+// take takes partitions, several at once.
+func (s *share) take(ctx context.Context, free []int) map[int]*partition {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	taken := map[int]*partition{}
+	places := make(chan struct{}, takers)
+	for _, n := range free {
+		all.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			t, err := s.ledger.Take(ctx, s.consumer.cfg.Name, n, s.group.ID(), s.consumer.cfg.InFlight)
+			if err != nil {
+				if ctx.Err() == nil {
+					s.consumer.health.Set(partShare, err)
+					s.consumer.log.Warn().Err(err).Int("partition", n).Msg("partition not taken, will try again")
+				}
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			taken[n] = newPartition(s.consumer, t)
+		})
+	}
+	all.Wait()
+	if len(taken) == len(free) {
+		s.consumer.health.Clear(partShare)
+	}
+	for n, p := range taken {
+		s.owned[n] = p
+		delete(s.wanted, n)
+	}
+	return taken
+}
+
+// read has a new feed read what was taken at once.
+func (s *share) read(ctx context.Context, taken map[int]*partition) {
+	c := s.consumer
+	f := &feed{
+		stream: c.bus.Names().EventsStream(), own: true, budget: newBudget(1),
+		slice: newSlice(c, s.group.ID(), s.count, taken),
+	}
+	reads, stop := context.WithCancel(ctx)
+	r := &reading{feed: f, live: len(taken), stop: stop, done: make(chan struct{})}
+	s.feeds = append(s.feeds, r)
+	s.divide()
+	go func() {
+		defer close(r.done)
+		c.pull(reads, c.work, f)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
+		defer cancel()
+		f.slice.remove(end, f.name)
+	}()
+}
+
+// trim ends the feeds that have nothing left to read, and narrows those that have less.
+func (s *share) trim() {
+	changed := false
+	s.feeds = slices.DeleteFunc(s.feeds, func(r *reading) bool {
+		live := len(r.slice.live())
+		if live == r.live {
+			return false
+		}
+		changed = true
+		if r.live = live; live == 0 {
+			r.stop()
+			return true
+		}
+		r.slice.breakOff()
+		return false
+	})
+	if changed {
+		s.divide()
+	}
+}
+
+// divide gives each feed its part of InFlight, by its number of partitions.
+func (s *share) divide() {
+	all := 0
+	for _, r := range s.feeds {
+		all += r.live
+	}
+	for _, r := range s.feeds {
+		r.budget.resize(max(1, s.consumer.cfg.InFlight*r.live/max(1, all)))
+	}
+}
+
+// hand gives a partition up: what runs may finish, then the next owner is told.
+func (s *share) hand(n int, p *partition) {
+	p.close()
+	s.handOver.Go(func() {
+		select {
+		case <-p.idle:
+		case <-p.tenure.Lost():
+		case <-s.consumer.abandoned:
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
+		defer cancel()
+		if err := p.tenure.Farewell(ctx); err != nil {
+			s.consumer.log.Warn().Err(err).Int("partition", n).Msg("no farewell: the next owner takes it for a crash")
+		}
+		select {
+		case s.gone <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// leave ends this process's membership, when all is handed over that can be.
+func (s *share) leave() {
+	s.handOver.Wait()
+	s.left()
+}
+
+// close hands everything over, as soon as nothing of it runs.
+func (s *share) close(ctx context.Context) {
+	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
+	defer cancel()
+	for n, p := range s.owned {
+		if !p.closed() {
+			s.hand(n, p)
+		}
+	}
+	if err := s.group.Leave(leave); err != nil {
+		s.consumer.log.Warn().Err(err).Msg("the other members learn late that this process leaves")
+	}
+	for _, r := range s.feeds {
+		r.stop()
+		<-r.done
+	}
+}

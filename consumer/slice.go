@@ -1,0 +1,190 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/farandole/farandole/consumer/internal/durable"
+)
+
+// slice is what one feed reads of the event stream: the partitions that were taken
+// at once. Its durable is this process's alone, and is made anew whenever a message
+// got lost or the slice has become smaller: it begins where the last one ended.
+type slice struct {
+	consumer   *Consumer
+	owner      string // this process's id, which makes the durable's name its own
+	count      int    // partitions of the system
+	partitions map[int]*partition
+
+	broken chan struct{} // asks for another durable
+
+	mu     sync.Mutex
+	next   uint64   // all messages before it were delivered
+	heard  uint64   // by the present durable
+	handed []handed // delivered and not told to the server, oldest first
+}
+
+// handed is a message that was delivered.
+type handed struct {
+	sequence  uint64
+	partition *partition // nil for one that was not to be handled
+	reply     string
+}
+
+func newSlice(c *Consumer, owner string, count int, partitions map[int]*partition) *slice {
+	s := &slice{consumer: c, owner: owner, count: count, partitions: partitions, broken: make(chan struct{}, 1)}
+	first := true
+	for _, p := range partitions {
+		if floor := p.tenure.Floor(); first || floor+1 < s.next {
+			s.next, first = floor+1, false
+		}
+	}
+	return s
+}
+
+// live are the partitions of the slice that this process still owns.
+func (s *slice) live() (live []int) {
+	for n, p := range s.partitions {
+		if !p.closed() {
+			live = append(live, n)
+		}
+	}
+	slices.Sort(live)
+	return live
+}
+
+// breakOff asks for another durable.
+func (s *slice) breakOff() {
+	select {
+	case s.broken <- struct{}{}:
+	default:
+	}
+}
+
+const (
+	// sliceIdle is when the server forgets the durable of a process that has died.
+	sliceIdle = time.Minute
+	// sliceAckWait is far longer than anything runs: nothing is delivered twice.
+	sliceAckWait = 24 * time.Hour
+)
+
+// bind makes a durable that begins with what was not delivered yet, and returns its
+// name. The one before is removed.
+func (s *slice) bind(ctx context.Context, before string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, durable.Timeout)
+	defer cancel()
+	b, stream := s.consumer.bus, s.consumer.bus.Names().EventsStream()
+	s.remove(ctx, before)
+	s.mu.Lock()
+	name := fmt.Sprintf("%s-%s-%d", s.consumer.cfg.Name, s.owner, s.consumer.durables.Add(1))
+	from := s.next
+	s.heard, s.handed = 0, nil
+	s.mu.Unlock()
+	err := b.Ask(ctx, "CONSUMER.CREATE."+stream+"."+name, func(ctx context.Context) error {
+		_, err := b.JetStream().CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+			Durable:           name,
+			Description:       fmt.Sprintf("partitions of %s", s.consumer.cfg.Name),
+			FilterSubjects:    s.filters(),
+			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+			OptStartSeq:       max(from, 1),
+			AckPolicy:         jetstream.AckAllPolicy,
+			AckWait:           sliceAckWait,
+			MaxAckPending:     -1,
+			InactiveThreshold: sliceIdle,
+		})
+		return err
+	})
+	if err != nil {
+		return before, fmt.Errorf("consumer: %s: durable on stream %s: %w", s.consumer.cfg.Name, stream, err)
+	}
+	return name, nil
+}
+
+func (s *slice) remove(ctx context.Context, name string) {
+	if name == "" {
+		return
+	}
+	b, stream := s.consumer.bus, s.consumer.bus.Names().EventsStream()
+	err := b.Ask(ctx, "CONSUMER.DELETE."+stream+"."+name, func(ctx context.Context) error {
+		return b.JetStream().DeleteConsumer(ctx, stream, name)
+	})
+	if err != nil {
+		s.consumer.log.Debug().Err(err).Str("durable", name).Msg("durable not removed, the server forgets it")
+	}
+}
+
+// filters are the subjects of the slice. What was stored before the stream put
+// partitions into subjects has none, and everybody reads it.
+func (s *slice) filters() (filters []string) {
+	n, c := s.consumer.bus.Names(), s.consumer
+	live := s.live()
+	if len(live) == s.count {
+		for _, t := range c.registry.types {
+			filters = append(filters, n.TypeFilter(t))
+		}
+		return append(filters, n.RedriveFilter(c.cfg.Name))
+	}
+	for _, t := range c.registry.types {
+		filters = append(filters, n.EventSubject(t, "*"))
+		for _, p := range live {
+			filters = append(filters, n.TypePartitionFilter(t, p))
+		}
+	}
+	filters = append(filters, n.RedriveSubject(c.cfg.Name, n.Root("events.*.*.*.*")))
+	for _, p := range live {
+		filters = append(filters, n.RedrivePartitionFilter(c.cfg.Name, p))
+	}
+	return filters
+}
+
+// take admits a message, and returns its partition; nil if it is not to be handled
+// here, or not again. Where one got lost before it, it is read again.
+func (s *slice) take(m *nats.Msg, meta *nats.MsgMetadata) *partition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if meta.Sequence.Consumer != s.heard+1 {
+		s.breakOff()
+		return nil
+	}
+	s.heard++
+	s.next = meta.Sequence.Stream + 1
+	names := s.consumer.bus.Names()
+	n, ok := names.StoredPartition(names.Stored(m.Subject, s.count))
+	if !ok {
+		return nil
+	}
+	p := s.partitions[n]
+	if p != nil && !p.enter(meta.Sequence.Stream) {
+		p = nil
+	}
+	s.handed = append(s.handed, handed{meta.Sequence.Stream, p, m.Reply})
+	return p
+}
+
+// tell acknowledges what has ended, for those who look at the server's consumers.
+// Nothing depends on it.
+func (s *slice) tell() {
+	s.mu.Lock()
+	reply := ""
+	for len(s.handed) > 0 {
+		h := s.handed[0]
+		if h.partition != nil && h.sequence > h.partition.tenure.Floor() && !h.partition.closed() {
+			break
+		}
+		reply = h.reply
+		s.handed = s.handed[1:]
+	}
+	s.mu.Unlock()
+	if reply == "" {
+		return
+	}
+	if err := s.consumer.bus.Conn().Publish(reply, []byte("+ACK")); err != nil {
+		s.consumer.log.Debug().Err(err).Msg("progress not told to the server")
+	}
+}
