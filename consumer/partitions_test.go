@@ -1,9 +1,11 @@
 package consumer_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bustest"
@@ -113,6 +115,58 @@ func TestWhatADurableOfBeforePartitionsHasPassedOverIsCaughtUp(t *testing.T) {
 	s.settled("payment")
 	// The catch-up goes over what the ledger may remember; these two it does not.
 	runs.wantOnce(t, append(events, handled...))
+}
+
+// The old version died when it had made the catch-up of a type, and nothing else.
+func TestACatchUpOfBeforePartitionsGoesOn(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	_, events := s.beforePartitions()
+	n := s.bus.Names()
+	events = append(events, s.publish(reservation("r-1"))...)
+	if _, err := s.bus.JetStream().CreateConsumer(t.Context(), n.EventsStream(), jetstream.ConsumerConfig{
+		Durable: "payment_catchup", AckPolicy: jetstream.AckExplicitPolicy, FilterSubjects: []string{n.Root("events." + string(reserved.Type()) + ".*")},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	runs := new(tally)
+	s.start(brief(), version(runs, true), nil)
+	bustest.Eventually(t, soon, func() bool { return len(runs.all()) == len(events) })
+	s.caughtUp()
+	bustest.Eventually(t, soon, func() error {
+		_, err := topology.Provision(t.Context(), s.bus, topology.New(n, topology.Config{Partitions: 8}))
+		return err
+	})
+	events = append(events, s.publish(draft("o-1"), reservation("r-2"))...)
+	bustest.Eventually(t, soon, func() bool { return len(runs.all()) == len(events) })
+	s.settled("payment")
+	runs.wantOnce(t, events)
+}
+
+// Whoever publishes on five tokens, in whatever form, is stored with a partition and handled.
+func TestForeignPublishersNeedNotKnowOfPartitions(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	runs := new(tally)
+	s.start(config(), version(runs, false), nil)
+	const structured = `{"specversion":"1.0","id":"%s","source":"/legacy","type":"order.placed.v1","partitionkey":"o/1","data":{"amount":1}}`
+	for id, m := range map[string]*nats.Msg{
+		"plain":      {Data: fmt.Appendf(nil, structured, "plain")}, // nats pub
+		"structured": {Data: fmt.Appendf(nil, structured, "structured"), Header: nats.Header{"Content-Type": {"application/cloudevents+json"}}},
+		"watermill": {Data: []byte(`{"amount":1}`), Header: nats.Header{
+			"_watermill_message_uuid": {"fe3c0a63-3a4a-4b19-8d1e-0f3a7c6f3f4b"}, "ce-specversion": {"1.0"}, "ce-id": {"watermill"},
+			"ce-source": {"/watermill"}, "ce-type": {"order.placed.v1"}, "ce-partitionkey": {"o/1"},
+		}},
+	} {
+		m.Subject = s.bus.Names().EventSubject(placed.Type(), "o/1")
+		if _, err := s.bus.JetStream().PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		bustest.Eventually(t, soon, func() bool { return runs.of(id) == 1 })
+	}
+	if stored := s.messages(s.bus.Names().EventsStream(), s.storedOn(placed.Type(), "o/1")); len(stored) != 3 {
+		t.Errorf("%d are stored in their partition, want 3", len(stored))
+	}
 }
 
 func TestASubjectOfBeforePartitionsIsDropped(t *testing.T) {

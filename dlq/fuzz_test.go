@@ -29,7 +29,7 @@ func FuzzLetter(f *testing.F) {
 			t.Fatal(err)
 		}
 		messages := []*nats.Msg{l}
-		if r, err := redriveMessage(testNames, stored(l), 1, limit); err == nil {
+		if r, err := redriveMessage(testNames, stored(l), 1, 0, limit); err == nil {
 			messages = append(messages, r)
 		} else if room > 100 {
 			t.Fatal(err)

@@ -120,7 +120,7 @@ func TestData_passes_letter_and_replay_unchanged(t *testing.T) {
 	} {
 		m := failedMessage(data)
 		l := mustLetter(t, m, testStory(attempt(1, "c", "e")), maxPayload)
-		again, err := redriveMessage(testNames, stored(l), 1, maxPayload)
+		again, err := redriveMessage(testNames, stored(l), 1, 0, maxPayload)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestControl_headers_are_kept_as_data_only(t *testing.T) {
 	m.Header["dlq-replay"] = []string{"99"} // forged: it did not come by a redrive subject
 	m.Header["bad/name é"] = []string{"v"}  // the client would refuse to send it
 	l := mustLetter(t, m, testStory(attempt(1, "c", "e")), maxPayload)
-	redriven, err := redriveMessage(testNames, stored(l), 1, maxPayload)
+	redriven, err := redriveMessage(testNames, stored(l), 1, 0, maxPayload)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestLetter_keeps_history_over_replays(t *testing.T) {
 			t.Fatalf("round %d: history of %d: %+v", round, len(history), history)
 		}
 		var err error
-		if m, err = redriveMessage(testNames, stored(l), e.Count, maxPayload); err != nil {
+		if m, err = redriveMessage(testNames, stored(l), e.Count, 0, maxPayload); err != nil {
 			t.Fatal(err)
 		}
 		r, ok := RedriveOf(m.Header)
@@ -272,7 +272,7 @@ func TestLetter_fits_beside_a_message_of_the_maximum_size(t *testing.T) {
 		if room >= 100 && (e.Class != "c" || e.Origin.Subject != m.Subject) {
 			t.Errorf("room %d: what matters most is missing: %+v", room, e)
 		}
-		again, err := redriveMessage(testNames, stored(l), e.Count, maxPayload)
+		again, err := redriveMessage(testNames, stored(l), e.Count, 0, maxPayload)
 		if err != nil {
 			t.Fatalf("room %d: %v", room, err)
 		}

@@ -86,9 +86,9 @@ const TimerRetry = "retry"
 
 // redriveMessage makes the message that replays a letter: the original data
 // and headers, and what the next letter must know if it fails again.
-func redriveMessage(n event.Names, l *letter, replay int, maxPayload int64) (*nats.Msg, error) {
+func redriveMessage(n event.Names, l *letter, replay, partitions int, maxPayload int64) (*nats.Msg, error) {
 	m := &nats.Msg{
-		Subject: redriveSubject(n, l),
+		Subject: redriveSubject(n, l, partitions),
 		Header:  originals(l.header),
 		Data:    l.data,
 	}
@@ -144,19 +144,21 @@ func (p *packer) putPast(past past) {
 	p.putAttempts(headerAttempts, past.attempts)
 }
 
-// redriveSubject is where the consumer takes replays from. A letter without its
-// original subject (no room, or damaged) gets one that its consumer filters all the same.
-func redriveSubject(n event.Names, l *letter) string {
-	consumer := l.entry.Consumer
-	if subject := l.entry.Origin.Subject; isSubject(subject) {
-		return n.RedriveSubject(consumer, subject)
-	}
-	if e, err := event.Decode(l.header, l.data); err == nil {
-		if t, err := n.TypeOf(e.Type()); err == nil {
-			return n.RedriveSubject(consumer, n.EventSubject(t, event.PartitionKey(e)))
+// redriveSubject is where the consumer takes replays from, in a stream of so many
+// partitions, 0 for none. The event may be from a time when these were others. A
+// letter without its original subject (no room, or damaged) gets one that its
+// consumer filters all the same.
+func redriveSubject(n event.Names, l *letter, partitions int) string {
+	subject := l.entry.Origin.Subject
+	if !isSubject(subject) {
+		subject = n.EventSubject("unknown.unknown.v1", event.Key(l.entry.EventKey))
+		if e, err := event.Decode(l.header, l.data); err == nil {
+			if t, err := n.TypeOf(e.Type()); err == nil {
+				subject = n.EventSubject(t, event.PartitionKey(e))
+			}
 		}
 	}
-	return n.RedriveSubject(consumer, n.Root("events.unknown."+string(l.entry.EventKey)))
+	return n.RedriveSubject(l.entry.Consumer, n.Stored(subject, partitions))
 }
 
 // redriveID is the message id of a replay, replay-<dlq-count>-<hash>. It must

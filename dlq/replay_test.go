@@ -56,6 +56,29 @@ func TestReplay_reaches_only_the_consumer_that_failed(t *testing.T) {
 	}
 }
 
+// The partition is that of now: the event may be from a time before partitions, or
+// of other ones.
+func TestReplay_goes_into_the_partition_of_its_key(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for i, partitions := range []int{0, 7, event.DefaultPartitions} {
+		failed := f.event(i)
+		failed.Subject = f.names.Stored(failed.Subject, partitions)
+		f.check(f.send(f.letter("payment", i, failed, event.ReasonExhausted, "e")))
+	}
+	nameless := f.event(3)
+	nameless.Subject, nameless.Data = "a..b", []byte("no event")
+	nameless.Header = nats.Header{}
+	f.check(f.send(f.letter("payment", 3, nameless, event.ReasonDecode, "e")))
+	f.replay(dlq.Selection{All: true}, dlq.ReplayOptions{Force: true})
+	for _, k := range []event.Key{"ord-0", "ord-1", "ord-2", event.Key(key(3))} {
+		filter := f.names.RedrivePartitionFilter("payment", event.PartitionOf(k, event.DefaultPartitions))
+		if got := f.stored(strings.TrimSuffix(filter, "*") + string(k)); len(got) != 1 {
+			t.Errorf("%d replays of %s in its partition", len(got), k)
+		}
+	}
+}
+
 func TestPoison_that_comes_back_is_not_read_again(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

@@ -31,8 +31,8 @@ type Stranded struct {
 
 // requireConsumer returns nil when the letter's consumer would get its replay. The
 // error matches [ErrNoConsumer] when it would not.
-func (s *Stream) requireConsumer(ctx context.Context, l *letter) error {
-	taken, err := s.durableTakes(ctx, l.entry.Consumer, redriveSubject(s.names, l))
+func (s *Stream) requireConsumer(ctx context.Context, l *letter, partitions int) error {
+	taken, err := s.durableTakes(ctx, l.entry.Consumer, redriveSubject(s.names, l, partitions))
 	if err == nil && !taken {
 		err = fmt.Errorf("%w %s exists on stream %s: start it, or --force stores the redrive for whoever comes",
 			ErrNoConsumer, l.entry.Consumer, s.names.EventsStream())

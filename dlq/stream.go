@@ -26,6 +26,8 @@ type Stream struct {
 	mu sync.Mutex
 	// handle is what the server said of the stream last, nil before it was asked.
 	handle jetstream.Stream
+	// events is what it said of the event stream since.
+	events jetstream.Stream
 }
 
 var _ Store = (*Stream)(nil)
@@ -55,8 +57,26 @@ func (s *Stream) askForStream(ctx context.Context) (jetstream.Stream, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.handle = stream
+	s.handle, s.events = stream, nil
 	return stream, nil
+}
+
+// partitions is into how many partitions the event stream puts keys, 0 for none. It
+// is asked once for all that a scan finds.
+func (s *Stream) partitions(ctx context.Context) (int, error) {
+	s.mu.Lock()
+	stream := s.events
+	s.mu.Unlock()
+	if stream == nil {
+		var err error
+		if stream, err = s.bus.Stream(ctx, s.names.EventsStream()); err != nil {
+			return 0, s.wrap("look for partitions", err)
+		}
+		s.mu.Lock()
+		s.events = stream
+		s.mu.Unlock()
+	}
+	return bus.Partitions(stream.CachedInfo().Config), nil
 }
 
 // Get returns the case of an event, see [Queue.Get].

@@ -26,8 +26,12 @@ func (s *Stream) Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, er
 		case !known && !o.Force:
 			return Refused, fmt.Errorf("%w: %s: the ledger has no mark of it, so nothing tells whether it took effect: name the database of a consumer with an inbox, or --force replays it", ErrRefused, l.entry.ID)
 		}
+		partitions, err := s.partitions(ctx)
+		if err != nil {
+			return Failed, err
+		}
 		if !o.Force {
-			if err := s.requireConsumer(ctx, l); err != nil {
+			if err := s.requireConsumer(ctx, l, partitions); err != nil {
 				return statusOf(err), err
 			}
 		}
@@ -37,7 +41,7 @@ func (s *Stream) Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, er
 		// A replay must be newer than the one the mark was parked by, else
 		// the consumer takes it for an old one and acknowledges it.
 		replay := max(l.entry.Count, m.Replay+1)
-		if err := s.send(ctx, l, replay); err != nil {
+		if err := s.send(ctx, l, replay, partitions); err != nil {
 			return Failed, fmt.Errorf("dlq: replay %s: %w", l.entry.ID, err)
 		}
 		return s.finish(ctx, l, Replayed)
@@ -45,8 +49,8 @@ func (s *Stream) Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, er
 }
 
 // send publishes the replay of a letter. Once begun it does not end with ctx.
-func (s *Stream) send(ctx context.Context, l *letter, replay int) error {
-	msg, err := redriveMessage(s.names, l, replay, s.bus.Conn().MaxPayload())
+func (s *Stream) send(ctx context.Context, l *letter, replay, partitions int) error {
+	msg, err := redriveMessage(s.names, l, replay, partitions, s.bus.Conn().MaxPayload())
 	if err != nil {
 		return err
 	}
