@@ -25,6 +25,7 @@ const (
 	nameWatermill = "watermill"
 	nameKV        = "farandole kv"
 	nameStream    = "farandole stream"
+	namePartition = "farandole partition"
 	nameKVBound   = "kv by hand"
 	nameBatches   = "batches by hand"
 )
@@ -36,6 +37,7 @@ func variants() []variant {
 		{nameWatermill, watermillHop},
 		{nameKV, hopbench.Farandole(ledger.KV, hopbench.DefaultConcurrency)},
 		{nameStream, hopbench.Farandole(ledger.Stream, hopbench.DefaultConcurrency)},
+		{namePartition, hopbench.Farandole(ledger.Partition, hopbench.DefaultConcurrency)},
 		{nameKVBound, kvByHand},
 		{nameBatches, batchesByHand},
 	}

@@ -28,7 +28,8 @@ type Config struct {
 	// retries, which come from the event stream. Events that queue behind
 	// InFlight/Concurrency others of their key come on top, so that a key with a
 	// backlog leaves places to other keys. MaxAckPending and 64 MiB bound those.
-	// Defaults to 1,024, or Concurrency if that is more.
+	// Defaults to 1,024, or Concurrency if that is more; to 4,096 with the ledger
+	// dedup.Partitions, where events hold their place until their page is stored.
 	InFlight int
 	// MaxAckPending is how many deliveries the server allows to be unacknowledged
 	// over all replicas, those that wait for a short retry included. If replicas
@@ -96,7 +97,11 @@ type RetryPolicy struct {
 func (c Config) withDefaults() Config {
 	c.Source = cmp.Or(c.Source, "/"+string(c.Name))
 	c.Concurrency = cmp.Or(c.Concurrency, 64)
-	c.InFlight = cmp.Or(c.InFlight, max(1024, c.Concurrency))
+	places := 1024
+	if c.Ledger != nil && c.Ledger.Partitions() != nil {
+		places = 4096
+	}
+	c.InFlight = cmp.Or(c.InFlight, max(places, c.Concurrency))
 	c.MaxAckPending = cmp.Or(c.MaxAckPending, 4096)
 	c.HandlerTimeout = cmp.Or(c.HandlerTimeout, 10*time.Second)
 	c.Lease = cmp.Or(c.Lease, 15*time.Second)

@@ -18,6 +18,9 @@ type Kind string
 const (
 	KV     Kind = "kv"     // marks in a KV bucket
 	Stream Kind = "stream" // marks in the event stream, steps in atomic batches
+	// Partition: a part of the keys belongs to one process at a time, and a page tells
+	// which of their events have ended.
+	Partition Kind = "partition"
 )
 
 // ErrKind is returned for a word that names no ledger.
@@ -32,6 +35,8 @@ func (k Kind) Open(b *bus.Bus, outside bool, log zerolog.Logger) (dedup.Ledger, 
 		return dedup.NewKV(b, dedup.Config{Logger: log})
 	case Stream:
 		return dedup.NewStream(b, dedup.StreamConfig{Claims: outside, Logger: log})
+	case Partition:
+		return dedup.NewPartitions(b, dedup.PartitionsConfig{Claims: outside, Logger: log})
 	}
-	return nil, fmt.Errorf("%w %q: want %q or %q", ErrKind, k, KV, Stream)
+	return nil, fmt.Errorf("%w %q: want %q, %q or %q", ErrKind, k, KV, Stream, Partition)
 }
