@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -224,7 +223,7 @@ func (g *group) stored(steps []*step, documents []string, pages []turn, sequence
 	}
 	g.mu.Unlock()
 	for i, p := range pages {
-		p.tenure.turned(p.steps, sequences[at+i], time.Now())
+		p.tenure.turned(p.steps, sequences[at+i])
 	}
 	for i, subject := range documents {
 		g.learn(subject, sighting{sequences[i], true})

@@ -151,7 +151,7 @@ func (l *Partitions) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case now := <-tick.C:
+		case <-tick.C:
 			l.mu.Lock()
 			all := make([]*Tenure, 0, len(l.tenures))
 			for t := range l.tenures {
@@ -159,7 +159,7 @@ func (l *Partitions) Run(ctx context.Context) error {
 			}
 			l.mu.Unlock()
 			for _, t := range all {
-				t.tidy(now)
+				t.tidy()
 			}
 		}
 	}

@@ -29,6 +29,9 @@ type Tenure struct {
 
 	lost chan struct{} // closed when the tenure is over
 
+	// clock is the server's at the time began; see [Tenure.now].
+	clock, began time.Time
+
 	mu     sync.Mutex
 	over   bool
 	last   uint64 // sequence of the last page
@@ -137,6 +140,7 @@ func (t *Tenure) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	t.clock, t.began = now, time.Now()
 	next := uint64(1)
 	for next <= t.last {
 		messages, err := jetstreamext.GetBatch(ctx, t.ledger.marks.bus.JetStream(), t.ledger.marks.stream, loadBatch,
@@ -202,6 +206,10 @@ func (t *Tenure) read(m *jetstream.RawStreamMsg, p page, now time.Time, started 
 		t.ended.add(digest(k[:16]), m.Time)
 	}
 }
+
+// now is the server's clock, without asking: this process's clock only tells how much
+// time has passed.
+func (t *Tenure) now() time.Time { return t.clock.Add(time.Since(t.began)) }
 
 // sight notes a page for its removal: one in a while, all before go with it.
 func (t *Tenure) sight(sequence uint64, at time.Time) {
@@ -355,7 +363,8 @@ func (t *Tenure) turnBack(steps []*step) {
 }
 
 // turned says that the page is stored, and at which sequence.
-func (t *Tenure) turned(steps []*step, sequence uint64, at time.Time) {
+func (t *Tenure) turned(steps []*step, sequence uint64) {
+	at := t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = sequence
@@ -375,7 +384,8 @@ func (t *Tenure) turned(steps []*step, sequence uint64, at time.Time) {
 }
 
 // tidy forgets what is older than the retention, and has the server forget it.
-func (t *Tenure) tidy(now time.Time) {
+func (t *Tenure) tidy() {
+	now := t.now()
 	t.mu.Lock()
 	t.ended.forget(now)
 	n := 0
