@@ -51,3 +51,11 @@ func (c *tally) wantOnce(tb testing.TB, events []event.Event) {
 		tb.Errorf("%s took effect %d times, want never", id, n)
 	}
 }
+
+// total is how often anything was counted.
+func (c *tally) total() (n int) {
+	for _, times := range c.all() {
+		n += times
+	}
+	return n
+}

@@ -261,7 +261,14 @@ func (s *system) settledByOwners(l *dedup.Partitions, name event.Consumer) error
 		return err
 	}
 	list := stream.ListConsumers(s.tb.Context())
-	for info := range list.Info() {
+	var all []*jetstream.ConsumerInfo
+	for info := range list.Info() { // to its end: the list has a goroutine
+		all = append(all, info)
+	}
+	if err := list.Err(); err != nil {
+		return err
+	}
+	for _, info := range all {
 		owner, _, _ := strings.Cut(strings.TrimPrefix(info.Name, string(name)+"-"), "-")
 		if !owners[owner] {
 			continue
@@ -273,7 +280,7 @@ func (s *system) settledByOwners(l *dedup.Partitions, name event.Consumer) error
 	if !some {
 		return fmt.Errorf("%s: nothing was delivered yet", name)
 	}
-	return list.Err()
+	return nil
 }
 
 // stored returns the stored events of a type, oldest first.

@@ -24,11 +24,16 @@ func newPartition(c *Consumer, t *dedup.Tenure) *partition {
 	return &partition{consumer: c, tenure: t, idle: make(chan struct{})}
 }
 
-// enter takes in a message that the server has delivered; false if it is not to run.
-func (p *partition) enter(sequence uint64) bool {
+// enter takes in a message that the server has delivered, behind the floor if it is of
+// a type that is; false if it is not to run.
+func (p *partition) enter(sequence uint64, behind bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closing || !p.tenure.Enter(sequence) {
+	enter := p.tenure.Enter
+	if behind {
+		enter = p.tenure.EnterBehind
+	}
+	if p.closing || !enter(sequence) {
 		return false
 	}
 	p.held++

@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -53,5 +54,78 @@ func TestPartitions_handle_each_event_once_in_order_of_its_key(t *testing.T) {
 				t.Fatalf("%s: handled %v", k, amounts)
 			}
 		}
+	}
+}
+
+func TestPartitions_type_that_comes_later_gets_its_old_events(t *testing.T) {
+	s := newSystem(t)
+	s.kind = partitionKind
+	var orders, reservations tally
+	publish := func(from, n int) {
+		for i := from; i < from+n; i++ {
+			k := event.Key(fmt.Sprintf("ord-%d", i))
+			s.publish(placed.New(k, orderData{}), reserved.New(k, orderData{}))
+		}
+	}
+	publish(0, 20)
+	old := s.start(config(), counting(&orders), nil)
+	s.settled("payment")
+	if err := old.stop(); err != nil {
+		t.Fatal(err)
+	}
+	publish(20, 5)
+	both := counting(&orders)
+	consumer.Handle(both, reserved, func(_ context.Context, e event.Event, _ orderData) (consumer.Step, error) {
+		reservations.add(e.ID())
+		return consumer.Step{}, nil
+	})
+	for range 2 { // the second time nothing is behind any more
+		p := s.start(config(), both, nil)
+		bustest.Eventually(t, soon, func() error {
+			if o, r := orders.total(), reservations.total(); o != 25 || r != 25 {
+				return fmt.Errorf("%d orders and %d reservations handled, want 25 and 25", o, r)
+			}
+			return nil
+		})
+		s.settled("payment")
+		if err := p.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o, r := orders.total(), reservations.total(); o != 25 || r != 25 {
+		t.Errorf("%d orders and %d reservations handled in the end, want 25 and 25", o, r)
+	}
+}
+
+func TestPartitions_begin_where_the_ledger_before_has_ended(t *testing.T) {
+	s := newSystem(t)
+	var runs tally
+	s.publishN(10)
+	kv := s.start(config(), counting(&runs), nil)
+	s.settled("payment")
+	if err := kv.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		s.publish(draft(fmt.Sprintf("late-%d", i)))
+	}
+	s.kind = partitionKind
+	refused := s.prepare(config(), counting(&runs), nil)
+	if err := refused.Run(t.Context()); !errors.Is(err, consumer.ErrConfig) {
+		t.Fatalf("with 5 events pending on the KV ledger: %v, want ErrConfig", err)
+	}
+	s.kind = nil
+	kv = s.start(config(), counting(&runs), nil)
+	s.settled("payment")
+	if err := kv.stop(); err != nil {
+		t.Fatal(err)
+	}
+	s.kind = partitionKind
+	s.start(config(), counting(&runs), nil)
+	s.publish(draft("last"))
+	bustest.Eventually(t, soon, func() bool { return runs.total() >= 16 })
+	s.settled("payment")
+	if n := runs.total(); n != 16 {
+		t.Errorf("%d events handled, want 16", n)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/farandole/farandole/consumer/internal/durable"
 	"github.com/farandole/farandole/consumer/internal/members"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 )
 
 // share is what this process has of the consumer's partitions. The members of the
@@ -22,6 +23,10 @@ type share struct {
 	group    *members.Group
 	count    int // partitions of the system
 	handOver sync.WaitGroup
+
+	// before is where the durable was that replicas shared, before the consumer had this
+	// ledger.
+	before before
 
 	owned  map[int]*partition
 	feeds  []*reading
@@ -65,6 +70,9 @@ func (c *Consumer) newShare(ctx context.Context) (*share, error) {
 		group: members.New(members.Config{Bus: c.bus, Consumer: c.cfg.Name, Partitions: count, Logger: c.log}),
 		owned: map[int]*partition{}, wanted: map[int]time.Time{}, gone: make(chan struct{}, 1),
 	}
+	if err := s.lookBack(ctx); err != nil {
+		return nil, err
+	}
 	live, end := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {
@@ -78,6 +86,36 @@ func (c *Consumer) newShare(ctx context.Context) (*share, error) {
 		<-ended
 	}
 	return s, nil
+}
+
+// before is up to where events were handled that were read by a shared durable.
+type before struct {
+	floor uint64
+	types []event.Type
+}
+
+// lookBack finds the durable that the consumer had with another ledger. The events that
+// it has handled are not handled again; those that it has not are an error while no
+// partition has had an owner: the other ledger knows what became of them.
+func (s *share) lookBack(ctx context.Context) error {
+	c := s.consumer
+	found, err := durable.Look(ctx, c.bus, c.bus.Names().EventsStream(), string(c.cfg.Name))
+	if err != nil || found == nil {
+		return err
+	}
+	s.before.floor = found.AckFloor.Stream
+	filters := append(slices.Clone(found.Config.FilterSubjects), found.Config.FilterSubject)
+	for _, t := range c.registry.types {
+		if slices.ContainsFunc(filters, func(f string) bool { return event.SubjectCovers(f, c.bus.Names().TypePartitionFilter(t, 0)) }) {
+			s.before.types = append(s.before.types, t)
+		}
+	}
+	heads, err := s.ledger.Heads(ctx, c.cfg.Name)
+	if pending := found.NumPending + uint64(found.NumAckPending); err == nil && len(heads) == 0 && pending > 0 { //nolint:gosec // not negative
+		return fmt.Errorf("%w: %s: %d events are pending on the durable %s of its ledger before: handle them with that ledger first, then change to partitions",
+			ErrConfig, c.cfg.Name, pending, c.cfg.Name)
+	}
+	return err
 }
 
 // run keeps this process's share until ctx ends.
@@ -131,7 +169,7 @@ func (s *share) balance(ctx context.Context) {
 	if taken := s.take(ctx, s.free(ctx, view)); len(taken) > 0 {
 		s.read(ctx, taken)
 	}
-	s.trim()
+	s.trim(ctx)
 }
 
 // free are the partitions that are this process's and that nobody works on: their
@@ -175,7 +213,10 @@ func (s *share) take(ctx context.Context, free []int) map[int]*partition {
 		all.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
-			t, err := s.ledger.Take(ctx, s.consumer.cfg.Name, n, s.group.ID(), s.consumer.cfg.InFlight)
+			t, err := s.ledger.Take(ctx, s.consumer.cfg.Name, n, dedup.Ownership{
+				Owner: s.group.ID(), Window: s.consumer.cfg.InFlight, Types: s.consumer.registry.types,
+				From: s.before.floor, Known: s.before.types,
+			})
 			if err != nil {
 				if ctx.Err() == nil {
 					s.consumer.health.Set(partShare, err)
@@ -202,14 +243,19 @@ func (s *share) take(ctx context.Context, free []int) map[int]*partition {
 // read has a new feed read what was taken at once.
 func (s *share) read(ctx context.Context, taken map[int]*partition) {
 	c := s.consumer
-	f := &feed{
-		stream: c.bus.Names().EventsStream(), own: true, budget: newBudget(1),
-		slice: newSlice(c, s.group.ID(), s.count, taken),
+	s.readSlice(ctx, newSlice(c, s.group.ID(), s.count, taken))
+	if late := newCatchUp(c, s.group.ID(), s.count, taken); late != nil {
+		s.readSlice(ctx, late)
 	}
-	reads, stop := context.WithCancel(ctx)
-	r := &reading{feed: f, live: len(taken), stop: stop, done: make(chan struct{})}
-	s.feeds = append(s.feeds, r)
 	s.divide()
+}
+
+func (s *share) readSlice(ctx context.Context, of *slice) {
+	c := s.consumer
+	f := &feed{stream: c.bus.Names().EventsStream(), own: true, budget: newBudget(1), slice: of}
+	reads, stop := context.WithCancel(ctx)
+	r := &reading{feed: f, live: len(of.partitions), stop: stop, done: make(chan struct{})}
+	s.feeds = append(s.feeds, r)
 	go func() {
 		defer close(r.done)
 		c.pull(reads, c.work, f)
@@ -220,9 +266,14 @@ func (s *share) read(ctx context.Context, taken map[int]*partition) {
 }
 
 // trim ends the feeds that have nothing left to read, and narrows those that have less.
-func (s *share) trim() {
+func (s *share) trim(ctx context.Context) {
 	changed := false
 	s.feeds = slices.DeleteFunc(s.feeds, func(r *reading) bool {
+		if r.slice.behind != nil && r.slice.catchUp(ctx) {
+			r.stop()
+			changed = true
+			return true
+		}
 		live := len(r.slice.live())
 		if live == r.live {
 			return false

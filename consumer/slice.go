@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/consumer/internal/durable"
+	"github.com/farandole/farandole/event"
 )
 
 // slice is what one feed reads of the event stream: the partitions that were taken
@@ -22,12 +24,18 @@ type slice struct {
 	count      int    // partitions of the system
 	partitions map[int]*partition
 
+	// behind is set for a slice that catches up: of each partition the types that are
+	// behind its floor, and where they are; and its floor.
+	behind map[int]map[event.Type]uint64
+	floors map[int]uint64
+
 	broken chan struct{} // asks for another durable
 
 	mu     sync.Mutex
 	next   uint64   // all messages before it were delivered
 	heard  uint64   // by the present durable
 	handed []handed // delivered and not told to the server, oldest first
+	caught bool     // a slice that catches up has delivered all there was
 }
 
 // handed is a message that was delivered.
@@ -44,6 +52,31 @@ func newSlice(c *Consumer, owner string, count int, partitions map[int]*partitio
 		if floor := p.tenure.Floor(); first || floor+1 < s.next {
 			s.next, first = floor+1, false
 		}
+	}
+	return s
+}
+
+// newCatchUp returns the slice of what is behind the floors of partitions; nil if
+// nothing is.
+func newCatchUp(c *Consumer, owner string, count int, partitions map[int]*partition) *slice {
+	s := &slice{
+		consumer: c, owner: owner, count: count, partitions: map[int]*partition{},
+		behind: map[int]map[event.Type]uint64{}, floors: map[int]uint64{}, broken: make(chan struct{}, 1),
+	}
+	for n, p := range partitions {
+		behind := p.tenure.Behind()
+		if len(behind) == 0 {
+			continue
+		}
+		s.partitions[n], s.behind[n], s.floors[n] = p, behind, p.tenure.Floor()
+		for _, at := range behind {
+			if s.next == 0 || at+1 < s.next {
+				s.next = at + 1
+			}
+		}
+	}
+	if len(s.partitions) == 0 {
+		return nil
 	}
 	return s
 }
@@ -87,7 +120,7 @@ func (s *slice) bind(ctx context.Context, before string) (string, error) {
 	s.heard, s.handed = 0, nil
 	s.mu.Unlock()
 	err := b.Ask(ctx, "CONSUMER.CREATE."+stream+"."+name, func(ctx context.Context) error {
-		_, err := b.JetStream().CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		made, err := b.JetStream().CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 			Durable:           name,
 			Description:       fmt.Sprintf("partitions of %s", s.consumer.cfg.Name),
 			FilterSubjects:    s.filters(),
@@ -98,6 +131,11 @@ func (s *slice) bind(ctx context.Context, before string) (string, error) {
 			MaxAckPending:     -1,
 			InactiveThreshold: sliceIdle,
 		})
+		if err == nil && made.CachedInfo().NumPending == 0 {
+			s.mu.Lock()
+			s.caught = true
+			s.mu.Unlock()
+		}
 		return err
 	})
 	if err != nil {
@@ -124,6 +162,19 @@ func (s *slice) remove(ctx context.Context, name string) {
 func (s *slice) filters() (filters []string) {
 	n, c := s.consumer.bus.Names(), s.consumer
 	live := s.live()
+	if s.behind != nil {
+		old := map[event.Type]bool{}
+		for _, p := range live {
+			for t := range s.behind[p] {
+				filters = append(filters, n.TypePartitionFilter(t, p))
+				if !old[t] {
+					old[t] = true
+					filters = append(filters, n.EventSubject(t, "*"))
+				}
+			}
+		}
+		return filters
+	}
 	if len(live) == s.count {
 		for _, t := range c.registry.types {
 			filters = append(filters, n.TypeFilter(t))
@@ -160,11 +211,51 @@ func (s *slice) take(m *nats.Msg, meta *nats.MsgMetadata) *partition {
 		return nil
 	}
 	p := s.partitions[n]
-	if p != nil && !p.enter(meta.Sequence.Stream) {
+	if s.behind != nil {
+		s.caught = s.caught || meta.NumPending == 0
+		if !s.isBehind(n, m.Subject, meta.Sequence.Stream) {
+			p = nil
+		}
+	}
+	if p != nil && !p.enter(meta.Sequence.Stream, s.behind != nil) {
 		p = nil
 	}
 	s.handed = append(s.handed, handed{meta.Sequence.Stream, p, m.Reply})
 	return p
+}
+
+// isBehind reports whether a message is one that its type was behind for.
+func (s *slice) isBehind(partition int, subject string, sequence uint64) bool {
+	for t, at := range s.behind[partition] {
+		if root := strings.TrimSuffix(s.consumer.bus.Names().TypeFilter(t), ">"); strings.HasPrefix(subject, root) {
+			return sequence > at && sequence <= s.floors[partition]
+		}
+	}
+	return false
+}
+
+// catchUp ends a slice that catches up, when all there was has ended. It reports
+// whether that is so.
+func (s *slice) catchUp(ctx context.Context) bool {
+	s.mu.Lock()
+	caught := s.caught
+	s.mu.Unlock()
+	for n, p := range s.partitions {
+		if p.closed() {
+			continue // its next owner catches up
+		}
+		if !caught {
+			return false
+		}
+		done, err := p.tenure.CatchUp(ctx)
+		if err != nil {
+			s.consumer.log.Warn().Err(err).Int("partition", n).Msg("types caught up, not recorded yet")
+		}
+		if !done {
+			return false
+		}
+	}
+	return true
 }
 
 // tell acknowledges what has ended, for those who look at the server's consumers.

@@ -15,6 +15,8 @@ import (
 //
 //   - who owns the partition: whoever wrote the last page (headerOwner);
 //   - the floor: up to which sequence of the stream everything has ended (headerFloor);
+//   - for which event types that holds, and for other types up to which sequence
+//     they were handled before (headerTypes);
 //   - which events have ended: their keys, 20 bytes each, in the body;
 //   - which events are starting, where that has to be known after a crash: as many
 //     keys as headerStarts says, at the end of the body.
@@ -40,6 +42,7 @@ const (
 	headerOwner  = "Farandole-Owner"  // the member that wrote it, as in "4hq2xkz7ma"
 	headerSerial = "Farandole-Serial" // tells the pages of an owner apart, as in "17"
 	headerFloor  = "Farandole-Floor"  // a sequence of the stream, as in "48213"
+	headerTypes  = "Farandole-Types"  // as in "order.placed.v1 order.cancelled.v1@48213"
 	headerStarts = "Farandole-Starts" // how many keys are of events that start; absent for none
 	headerWindow = "Farandole-Window" // how many events the owner has under way at most
 	// pageSuffix ends the subject of a page.
@@ -53,6 +56,7 @@ type page struct {
 	serial uint64
 	floor  uint64
 	window int
+	types  typeFloors
 	ended  []event.BinaryKey
 	starts []event.BinaryKey
 }
@@ -67,6 +71,9 @@ func (p page) message(subject string, last uint64) *nats.Msg {
 		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(last, 10)},
 		jetstream.MsgTTLHeader:              {"never"}, // the owner removes old ones: the last one counts for ever
 	}}
+	if len(p.types) > 0 {
+		m.Header[headerTypes] = []string{p.types.String()}
+	}
 	if len(p.starts) > 0 {
 		m.Header[headerStarts] = []string{strconv.Itoa(len(p.starts))}
 	}
@@ -98,6 +105,9 @@ func pageOf(m *jetstream.RawStreamMsg) (p page, err error) {
 	}
 	if p.floor, err = strconv.ParseUint(m.Header.Get(headerFloor), 10, 64); err != nil {
 		return bad("no " + headerFloor)
+	}
+	if p.types, err = typeFloorsOf(m.Header.Get(headerTypes)); err != nil {
+		return bad(err.Error())
 	}
 	starts := 0
 	for name, n := range map[string]*int{headerStarts: &starts, headerWindow: &p.window} {

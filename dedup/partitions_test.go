@@ -3,6 +3,7 @@ package dedup_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func newShop(t *testing.T) shop {
 
 func (s shop) take(owner string) *dedup.Tenure {
 	s.Helper()
-	tenure, err := s.ledger.Take(s.Context(), "payment", 7, owner, 16)
+	tenure, err := s.ledger.Take(s.Context(), "payment", 7, dedup.Ownership{Owner: owner, Window: 16, Types: []event.Type{"order.placed.v1"}})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func TestPartitions_steps_of_a_lost_partition_do_not_drag_others_along(t *testin
 	t.Parallel()
 	s := newShop(t)
 	lost, kept := s.take("a"), func() *dedup.Tenure {
-		kept, err := s.ledger.Take(t.Context(), "payment", 8, "a", 16)
+		kept, err := s.ledger.Take(t.Context(), "payment", 8, dedup.Ownership{Owner: "a", Window: 16, Types: []event.Type{"order.placed.v1"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,4 +247,47 @@ func TestPartitions_floor_stops_at_what_is_open(t *testing.T) {
 	if got := next.Floor(); got != 30 {
 		t.Errorf("floor %d, want 30", got)
 	}
+}
+
+func TestPartitions_types_that_come_later_are_behind_the_floor(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	take := func(owner string, types ...event.Type) *dedup.Tenure {
+		t.Helper()
+		tenure, err := s.ledger.Take(t.Context(), "payment", 7, dedup.Ownership{Owner: owner, Window: 16, Types: types})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tenure
+	}
+	behind := func(tenure *dedup.Tenure, want map[event.Type]uint64) {
+		t.Helper()
+		if got := tenure.Behind(); !maps.Equal(got, want) {
+			t.Errorf("behind are %v, want %v", got, want)
+		}
+	}
+	const x, y = "order.placed.v1", "order.cancelled.v1"
+	first := take("a", x)
+	behind(first, map[event.Type]uint64{})
+	s.complete(s.want(first, 1, 10, dedup.Claimed), 1)
+	second := take("b", x, y)
+	behind(second, map[event.Type]uint64{y: 0})
+	if !second.EnterBehind(5) || second.EnterBehind(5) {
+		t.Error("a message behind the floor enters once")
+	}
+	if done, err := second.CatchUp(t.Context()); done || err != nil {
+		t.Errorf("caught up with a message under way: %v %v", done, err)
+	}
+	c, err := s.ledger.Claim(t.Context(), dedup.Request{Consumer: "payment", Key: keyOf(2), Tenure: second, Sequence: 5, Lease: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.complete(c, 2)
+	if done, err := second.CatchUp(t.Context()); !done || err != nil {
+		t.Errorf("not caught up: %v %v", done, err)
+	}
+	third := take("c", x)
+	behind(third, map[event.Type]uint64{})
+	s.complete(s.want(third, 3, 20, dedup.Claimed), 3)
+	behind(take("d", x, y), map[event.Type]uint64{y: 10})
 }

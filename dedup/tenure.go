@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,6 +40,10 @@ type Tenure struct {
 	serial uint64 // of the last page
 	window window
 	ended  *index
+	// types are up to where the events of each type were handled, and behind are those
+	// of the owner's types that are behind the floor.
+	types  typeFloors
+	behind map[event.Type]uint64
 	// stories are the records of events that have failed, or are parked.
 	stories map[event.EventKey]entry
 	// suspects are events that were running when an owner before died.
@@ -61,19 +67,32 @@ type sighted struct {
 // takeTries is how often a fence is tried against others who write pages.
 const takeTries = 16
 
-// Take makes owner the owner of a partition: nothing that an owner before it sends
-// from now on is stored. window is how many events owner has under way at most, over all
-// partitions. Errors match [ErrNoStream], [ErrBadMark], [bus.ErrConflict] when others
+// Ownership is who takes a partition, and what for.
+type Ownership struct {
+	// Owner is the id of the process, as in "4hq2xkz7ma".
+	Owner string
+	// Window is how many events the owner has under way at most, over all partitions.
+	Window int
+	// Types are the event types that it handles.
+	Types []event.Type
+	// From is the floor of a partition that never had an owner, for the types Known:
+	// they were handled up to there before the consumer had this ledger.
+	From  uint64
+	Known []event.Type
+}
+
+// Take makes a process the owner of a partition: nothing that an owner before it sends
+// from now on is stored. Errors match [ErrNoStream], [ErrBadMark], [bus.ErrConflict] when others
 // keep taking the partition, or are those of [bus.Bus.Latest] and [bus.Pending.Wait].
-func (l *Partitions) Take(ctx context.Context, c event.Consumer, partition int, owner string, window int) (*Tenure, error) {
+func (l *Partitions) Take(ctx context.Context, c event.Consumer, partition int, o Ownership) (*Tenure, error) {
 	t := &Tenure{
-		ledger: l, consumer: c, partition: partition, owner: owner, most: window,
+		ledger: l, consumer: c, partition: partition, owner: o.Owner, most: o.Window,
 		root: fmt.Sprintf("%s%s.%d.", l.marks.prefix, c, partition),
 		lost: make(chan struct{}), ended: newIndex(l.retention),
 		stories: map[event.EventKey]entry{}, suspects: map[event.BinaryKey]struct{}{}, running: map[event.EventKey]struct{}{},
 	}
 	t.subject = t.root + pageSuffix[1:]
-	before, err := t.fence(ctx)
+	before, err := t.fence(ctx, o)
 	if err == nil {
 		err = t.load(ctx)
 	}
@@ -92,21 +111,25 @@ func (l *Partitions) Take(ctx context.Context, c event.Consumer, partition int, 
 }
 
 // fence writes the first page of the tenure, and returns the page before it.
-func (t *Tenure) fence(ctx context.Context) (before page, err error) {
+func (t *Tenure) fence(ctx context.Context, o Ownership) (before page, err error) {
 	marks := t.ledger.marks
 	for range takeTries {
 		m, err := marks.latest(ctx, t.subject)
 		if err != nil {
 			return page{}, err
 		}
-		before = page{}
+		before = page{floor: o.From, types: typeFloors{}}
 		if m != nil {
 			if before, err = pageOf(m); err != nil {
 				return page{}, err
 			}
 		}
-		t.serial++
-		fence := page{kind: pageFence, owner: t.owner, serial: t.ledger.serial.Add(1), floor: before.floor, window: t.most}
+		for _, known := range o.Types {
+			if m == nil && (o.From == 0 || slices.Contains(o.Known, known)) {
+				before.types[known] = atFloor
+			}
+		}
+		fence := page{kind: pageFence, owner: t.owner, serial: t.ledger.serial.Add(1), floor: before.floor, window: t.most, types: before.types.of(o.Types, before.floor)}
 		pending, err := marks.bus.Send(ctx, fence.message(t.subject, sequenceOf(m)))
 		if err != nil {
 			return page{}, err
@@ -116,6 +139,12 @@ func (t *Tenure) fence(ctx context.Context) (before page, err error) {
 		case err == nil:
 			t.last, t.serial = receipt.Sequence, fence.serial
 			t.window.floor = before.floor
+			t.types, t.behind = fence.types, map[event.Type]uint64{}
+			for _, handled := range o.Types {
+				if at := t.types[handled]; at < before.floor {
+					t.behind[handled] = at
+				}
+			}
 			return before, nil
 		case !errors.Is(err, bus.ErrConflict):
 			return page{}, marks.missing(err)
@@ -271,6 +300,42 @@ func (t *Tenure) Enter(sequence uint64) bool {
 	return !t.over && t.window.enter(sequence)
 }
 
+// Behind are the event types of the owner whose events were not handled up to the
+// floor, each with the sequence up to which they were: 0 for a type that is new.
+// Messages after that and up to the floor enter by [Tenure.EnterBehind]; when all have
+// ended, [Tenure.CatchUp] says so.
+func (t *Tenure) Behind() map[event.Type]uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.behind)
+}
+
+// EnterBehind takes in a message below the floor, as Enter does above it.
+func (t *Tenure) EnterBehind(sequence uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.over && t.window.enterBehind(sequence)
+}
+
+// CatchUp makes it last that no type is behind any more. It reports false while
+// messages that have entered behind the floor have not ended. Errors are those of
+// [Partitions.Complete].
+func (t *Tenure) CatchUp(ctx context.Context) (bool, error) {
+	t.mu.Lock()
+	if len(t.window.behind) > 0 {
+		t.mu.Unlock()
+		return false, nil
+	}
+	t.types = maps.Clone(t.types)
+	for caught := range t.behind {
+		t.types[caught] = atFloor
+	}
+	t.behind = nil
+	t.mu.Unlock()
+	_, err := t.ledger.marks.group.commit(ctx, newPageStep(t, kept{}))
+	return err == nil, err
+}
+
 // Leave ends a message that nothing has to be remembered of. It is not stored at
 // once: after a crash the message comes again.
 func (t *Tenure) Leave(sequence uint64) {
@@ -332,7 +397,7 @@ type turn struct {
 func (t *Tenure) turn(steps []*step) *nats.Msg {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := page{kind: pageCommit, owner: t.owner, serial: t.ledger.serial.Add(1), window: t.most}
+	p := page{kind: pageCommit, owner: t.owner, serial: t.ledger.serial.Add(1), window: t.most, types: t.types}
 	for _, s := range steps {
 		switch k := s.kept; {
 		case k.ended:

@@ -8,6 +8,8 @@ import "sort"
 type window struct {
 	floor uint64
 	open  []place // in order of the sequence
+	// behind are messages below the floor: of types that the owner before did not handle.
+	behind map[uint64]struct{}
 }
 
 // place is one message in the window.
@@ -37,8 +39,26 @@ func (w *window) enter(sequence uint64) bool {
 	return true
 }
 
+// enterBehind takes in a message below the floor.
+func (w *window) enterBehind(sequence uint64) bool {
+	if _, entered := w.behind[sequence]; entered {
+		return false
+	}
+	if w.behind == nil {
+		w.behind = map[uint64]struct{}{}
+	}
+	w.behind[sequence] = struct{}{}
+	return true
+}
+
 // set says what has become of a message.
 func (w *window) set(sequence uint64, state placeState) {
+	if _, behind := w.behind[sequence]; behind {
+		if state == placeEnded {
+			delete(w.behind, sequence)
+		}
+		return
+	}
 	i := sort.Search(len(w.open), func(i int) bool { return w.open[i].sequence >= sequence })
 	if i < len(w.open) && w.open[i].sequence == sequence {
 		w.open[i].state = state
@@ -69,6 +89,7 @@ func (w *window) settle() {
 
 // running counts the messages in the window that have not ended.
 func (w *window) running() (n int) {
+	n = len(w.behind)
 	for _, p := range w.open {
 		if p.state != placeEnded {
 			n++
