@@ -32,7 +32,9 @@ type app struct {
 	asks bool
 	// live says that stderr is a terminal, which can show a progress bar.
 	live bool
-	now  func() time.Time
+	// shows says that stdout is a terminal.
+	shows bool
+	now   func() time.Time
 }
 
 func newApp(root *cli, std streams) *app {
@@ -42,9 +44,10 @@ func newApp(root *cli, std streams) *app {
 	}
 	return &app{
 		root: root, in: bufio.NewReader(std.in), out: std.out, json: terminal.JSONWriter{W: std.out}, err: std.err, styled: styled,
-		asks: isTerminal(std.in) && isTerminal(std.err),
-		live: isTerminal(std.err),
-		now:  time.Now,
+		asks:  isTerminal(std.in) && isTerminal(std.err),
+		live:  isTerminal(std.err),
+		shows: isTerminal(std.out),
+		now:   time.Now,
 	}
 }
 

@@ -15,7 +15,7 @@ type cli struct {
 	Webhook     webhookCmd     `cmd:"" help:"Deliver events to a URL, each as one HTTP POST."`
 	Relay       relayCmd       `cmd:"" help:"Publish the events that services in any language write into an outbox."`
 	DLQ         dlqCmd         `cmd:"" name:"dlq" help:"Dead letters: list, show, replay, discard."`
-	Consumer    consumerCmd    `cmd:"" help:"Durable consumers: take event types out."`
+	Consumer    consumerCmd    `cmd:"" help:"Consumers: list, show, take event types out."`
 	Bench       benchCmd       `cmd:"" help:"Measure this server: hops a second, on streams of its own."`
 	Healthcheck healthcheckCmd `cmd:"" help:"GET a URL; exit 0 if it answers 200, else 1."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`

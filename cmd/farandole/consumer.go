@@ -12,6 +12,8 @@ import (
 )
 
 type consumerCmd struct {
+	List consumerListCmd `cmd:"" help:"Where all consumers stand: what waits for them, who works on it."`
+	Show consumerShowCmd `cmd:"" help:"Where one consumer stands: its durables, or its partitions and members."`
 	Drop consumerDropCmd `cmd:"" help:"Take event types out of a consumer: what is pending of them is dropped. Stop what handles them first."`
 }
 

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
 )
 
@@ -79,5 +83,67 @@ func TestConsumerDropRefuses(t *testing.T) {
 	}
 	if len(filters(t, s)) != 3 {
 		t.Errorf("filters are %v, want all left", filters(t, s))
+	}
+}
+
+func TestConsumerShow(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	durable(t, s)
+	got := s.run(t, "", "consumer", "show", "payment", "--json")
+	var status consumer.Status
+	must(t, json.Unmarshal([]byte(got.out), &status))
+	if got.code != exitDone || status.Consumer != "payment" || status.Lag != 2 || len(status.Durables) != 1 || status.Durables[0].Pending != 2 {
+		t.Errorf("show: %+v", got)
+	}
+	got = s.run(t, "", "consumer", "show", "payment")
+	if got.code != exitDone || !strings.Contains(got.out, "payment: 2 events have not ended") || !strings.Contains(got.out, "ACK PENDING") {
+		t.Errorf("show for people: %+v", got)
+	}
+	s.send(t, &nats.Msg{Subject: s.Names().Root("ledger.inventory.7.page"), Header: nats.Header{
+		"Farandole-Owner": {"4hq2xkz7ma"}, "Farandole-Page": {"page"}, "Farandole-Floor": {"12"},
+	}})
+	got = s.run(t, "", "consumer", "show", "inventory")
+	if got.code != exitDone || !strings.Contains(got.out, "no members") || !strings.Contains(got.out, "4hq2xkz7ma (gone)") {
+		t.Errorf("show of partitions: %+v", got)
+	}
+	got = s.run(t, "", "consumer", "list")
+	lines := strings.Split(strings.TrimSpace(got.out), "\n")
+	if got.code != exitDone || len(lines) != 3 || strings.Join(strings.Fields(lines[1]), " ") != "inventory 0 0 0 0/32 0" ||
+		strings.Join(strings.Fields(lines[2]), " ") != "payment 2 0 0 - -" {
+		t.Errorf("list: %+v", got)
+	}
+	for name, code := range map[string]int{"shipping": exitFailed, "Shipping": exitUsage} {
+		if got := s.run(t, "", "consumer", "show", name); got.code != code || !strings.Contains(got.err, name) {
+			t.Errorf("show %s: %+v, want exit code %d", name, got, code)
+		}
+	}
+}
+
+func TestConsumerListLooksAgain(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out, in := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		code := run(ctx, append([]string{"consumer", "list", "--watch", "--json"}, s.flags...), streams{in: strings.NewReader(""), out: in, err: io.Discard})
+		in.CloseWithError(io.EOF)
+		ended <- code
+	}()
+	looks := json.NewDecoder(out)
+	var doc struct{ Consumers []consumer.Status }
+	must(t, looks.Decode(&doc))
+	if doc.Consumers == nil || len(doc.Consumers) > 0 {
+		t.Errorf("listed are %+v, want none", doc.Consumers)
+	}
+	durable(t, s)
+	for len(doc.Consumers) == 0 {
+		must(t, looks.Decode(&doc))
+	}
+	cancel()
+	if code := <-ended; code != exitDone {
+		t.Errorf("exit code %d", code)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +24,18 @@ import (
 type Pull func(ctx context.Context, name string)
 
 // catchUpName is the durable that catches up: no consumer's own name has an underscore.
-func catchUpName(durable string) string { return durable + "_catchup" }
+func catchUpName(durable string) string { return durable + catchUpSuffix }
+
+const catchUpSuffix = "_catchup"
+
+// CatchesUpFor is the consumer whose durable of this name catches up, "" if it is not one that does.
+func CatchesUpFor(durable string) event.Consumer {
+	c, ok := strings.CutSuffix(durable, catchUpSuffix)
+	if !ok {
+		return ""
+	}
+	return event.Consumer(c)
+}
 
 // catchUpOn provides a durable that catches up on subjects which the consumer's
 // durable lacks. It returns those that may be added to that one now; the others

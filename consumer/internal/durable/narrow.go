@@ -93,7 +93,7 @@ func (n *Narrowing) Pending(ctx context.Context) ([]uint64, error) {
 		if n.catchUp != nil && slices.Contains(filtersOf(n.catchUp.Config), subject) {
 			from = min(from, n.catchUp.AckFloor.Stream)
 		}
-		pending, err := countPending(ctx, n.bus, n.stream, jetstream.ConsumerConfig{
+		pending, err := CountPending(ctx, n.bus, n.stream, jetstream.ConsumerConfig{
 			FilterSubject: subject, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from + 1,
 		})
 		if err != nil {

@@ -84,18 +84,18 @@ func (d *Durable) logSkipped(ctx context.Context, cfg jetstream.ConsumerConfig, 
 
 // storedBefore counts the messages on a filter that are older than start.
 func (d *Durable) storedBefore(ctx context.Context, filter string, start time.Time) (uint64, error) {
-	all, err := countPending(ctx, d.cfg.Bus, d.cfg.Stream, jetstream.ConsumerConfig{FilterSubject: filter})
+	all, err := CountPending(ctx, d.cfg.Bus, d.cfg.Stream, jetstream.ConsumerConfig{FilterSubject: filter})
 	if err != nil {
 		return 0, err
 	}
-	rest, err := countPending(ctx, d.cfg.Bus, d.cfg.Stream, jetstream.ConsumerConfig{
+	rest, err := CountPending(ctx, d.cfg.Bus, d.cfg.Stream, jetstream.ConsumerConfig{
 		FilterSubject: filter, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &start,
 	})
 	return all - min(all, rest), err
 }
 
-// countPending counts the messages that a consumer with these settings would be given.
-func countPending(ctx context.Context, b *bus.Bus, stream string, cfg jetstream.ConsumerConfig) (n uint64, err error) {
+// CountPending counts the messages that a consumer with these settings would be given.
+func CountPending(ctx context.Context, b *bus.Bus, stream string, cfg jetstream.ConsumerConfig) (n uint64, err error) {
 	cfg.Name = "count-" + rand.Text()
 	cfg.AckPolicy, cfg.MemoryStorage, cfg.Replicas, cfg.InactiveThreshold = jetstream.AckNonePolicy, true, 1, countIdle
 	err = b.Ask(ctx, "CONSUMER.CREATE."+stream+"."+cfg.Name, func(ctx context.Context) error {
