@@ -28,6 +28,7 @@ const (
 	namePartition = "farandole partition"
 	nameKVBound   = "kv by hand"
 	nameBatches   = "batches by hand"
+	namePages     = "pages by hand"
 )
 
 func variants() []variant {
@@ -40,6 +41,7 @@ func variants() []variant {
 		{namePartition, hopbench.Farandole(ledger.Partition, hopbench.DefaultConcurrency)},
 		{nameKVBound, kvByHand},
 		{nameBatches, batchesByHand},
+		{namePages, pagesByHand},
 	}
 }
 
@@ -56,6 +58,8 @@ func about(name string) string {
 		return "bound: what the KV ledger writes, pipelined, and nothing else"
 	case nameBatches:
 		return "bound: what the stream ledger writes, and nothing else"
+	case namePages:
+		return "bound: what the partition ledger writes, and nothing else"
 	default:
 		return fmt.Sprintf("exact; %d handlers", hopbench.DefaultConcurrency)
 	}

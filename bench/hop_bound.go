@@ -112,14 +112,19 @@ func kvByHand(ctx context.Context, s *hopbench.Stage, n int) error {
 // batchesByHand writes what the stream ledger writes: batches of outgoing
 // events and marks, one at a time, as large as what has come meanwhile.
 func batchesByHand(ctx context.Context, s *hopbench.Stage, n int) error {
+	return batchesOf(ctx, s, n, bus.MaxBatch/2, func(batch []jetstream.Msg) error { return commit(ctx, s, batch) })
+}
+
+// batchesOf commits what has come in batches of at most most events, one at a time.
+func batchesOf(ctx context.Context, s *hopbench.Stage, n, most int, commit func(batch []jetstream.Msg) error) error {
 	return byHand(ctx, s, n, func(ctx context.Context, _ jetstream.JetStream, done func(jetstream.Msg, error)) func(jetstream.Msg) {
 		waiting := make(chan jetstream.Msg, inFlight)
 		go relay(ctx, waiting, func(first jetstream.Msg) {
 			batch := []jetstream.Msg{first}
-			for len(batch) < bus.MaxBatch/2 && len(waiting) > 0 {
+			for len(batch) < most && len(waiting) > 0 {
 				batch = append(batch, <-waiting)
 			}
-			err := commit(ctx, s, batch)
+			err := commit(batch)
 			for _, m := range batch {
 				done(m, err)
 			}
@@ -150,6 +155,37 @@ func commit(ctx context.Context, s *hopbench.Stage, batch []jetstream.Msg) error
 		return fmt.Errorf("batches by hand: %w", err)
 	}
 	return nil
+}
+
+// pagesByHand writes what the partition ledger writes: batches of outgoing events with
+// a page of their keys at the end, one batch at a time.
+func pagesByHand(ctx context.Context, s *hopbench.Stage, n int) error {
+	last := uint64(0)
+	return batchesOf(ctx, s, n, bus.MaxBatch-1, func(batch []jetstream.Msg) error {
+		msgs := make([]*nats.Msg, 0, len(batch)+1)
+		page := &nats.Msg{
+			Subject: s.Bus.Names().Root("ledger." + hopbench.ConsumerName + ".0.page"),
+			Header:  nats.Header{jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(last, 10)}},
+		}
+		for _, m := range batch {
+			msgs = append(msgs, outgoing(s, m.Headers(), m.Data()))
+			key, err := event.EventKey(m.Headers().Get(nats.MsgIdHdr)).Binary()
+			if err != nil {
+				return fmt.Errorf("pages by hand: %w", err)
+			}
+			page.Data = append(page.Data, key[:]...)
+		}
+		pending, err := s.Bus.SendBatch(ctx, append(msgs, page))
+		if err == nil {
+			var receipt bus.Receipt
+			receipt, err = pending.Wait(ctx)
+			last = receipt.Sequence
+		}
+		if err != nil {
+			return fmt.Errorf("pages by hand: %w", err)
+		}
+		return nil
+	})
 }
 
 // relay hands on what comes, until ctx ends.
