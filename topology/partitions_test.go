@@ -275,7 +275,11 @@ func TestAMemberThatIsSilentIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = watcher.Stop() }()
+	defer func() {
+		if err := watcher.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
 	if _, err := kv.Put(t.Context(), "stock.abc", nil); err != nil {
 		t.Fatal(err)
 	}
