@@ -46,12 +46,11 @@ type Consumer struct {
 	ended   atomic.Pointer[error]
 	running sync.WaitGroup // one for each worker
 	// For a ledger with partitions.
-	work      context.Context // of the handlers
-	resuming  sync.WaitGroup  // what has waited in this process and is admitted again
-	abandoned chan struct{}   // closed when handlers ignore their cancellation
-	durables  atomic.Uint64   // how many were made
-	idle      chan *delivery  // to the workers that wait
-	idlers    atomic.Int64    // how many of them
+	resuming  sync.WaitGroup // what has waited in this process and is admitted again
+	abandoned chan struct{}  // closed when handlers ignore their cancellation
+	durables  atomic.Uint64  // how many were made
+	idle      chan *delivery // to the workers that wait
+	idlers    atomic.Int64   // how many of them
 }
 
 // New checks configuration and registrations and joins all problems in one
@@ -134,9 +133,8 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	defer heart.Wait()
 	defer stopBeats()
 
-	c.work = work
 	var pullers sync.WaitGroup
-	own, err := c.newShare(ctx)
+	own, err := c.newShare(ctx, work)
 	if err != nil {
 		return err
 	}

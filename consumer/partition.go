@@ -13,15 +13,12 @@ import (
 type partition struct {
 	consumer *Consumer
 	tenure   *dedup.Tenure
-	idle     chan struct{} // closed when it is closed and nothing of it runs
+	admit    func(*delivery) // takes in what has waited here
+	idle     chan struct{}   // closed when it is closed and nothing of it runs
 
 	mu      sync.Mutex
 	held    int  // deliveries that are queued or run
 	closing bool // nothing begins any more
-}
-
-func newPartition(c *Consumer, t *dedup.Tenure) *partition {
-	return &partition{consumer: c, tenure: t, idle: make(chan struct{})}
 }
 
 // enter takes in a message that the server has delivered, behind the floor if it is of
@@ -79,7 +76,7 @@ func (p *partition) again(d *delivery, delay time.Duration) {
 			return
 		}
 		defer p.consumer.resuming.Done()
-		p.consumer.admit(p.consumer.work, next)
+		p.admit(next)
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 )
 
 func TestPartitions_handle_each_event_once_in_order_of_its_key(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.kind = partitionKind
 	const keys, each = 20, 5
@@ -58,6 +59,7 @@ func TestPartitions_handle_each_event_once_in_order_of_its_key(t *testing.T) {
 }
 
 func TestPartitions_type_that_comes_later_gets_its_old_events(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.kind = partitionKind
 	var orders, reservations tally
@@ -98,6 +100,7 @@ func TestPartitions_type_that_comes_later_gets_its_old_events(t *testing.T) {
 }
 
 func TestPartitions_begin_where_the_ledger_before_has_ended(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	var runs tally
 	s.publishN(10)

@@ -122,7 +122,7 @@ func (c *Consumer) pull(ctx, work context.Context, f *feed) {
 	defer c.bus.Conn().RemoveStatusListener(reconnected)
 	freed := f.budget.watch()
 	for ctx.Err() == nil {
-		err := error(errRebind)
+		err := errRebind
 		if f.name != "" {
 			err = c.pullBound(ctx, work, f, part, reconnected, freed)
 		}

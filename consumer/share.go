@@ -23,6 +23,10 @@ type share struct {
 	group    *members.Group
 	count    int // partitions of the system
 	handOver sync.WaitGroup
+	// pull reads a feed until ctx ends, and admit takes in what has waited here: both
+	// with the context of the handlers.
+	pull  func(ctx context.Context, f *feed)
+	admit func(d *delivery)
 
 	// before is where the durable was that replicas shared, before the consumer had this
 	// ledger.
@@ -56,7 +60,7 @@ const (
 
 // newShare joins the members of the consumer, for a ledger with partitions; nil for
 // others. It ends with [share.close] and [share.leave].
-func (c *Consumer) newShare(ctx context.Context) (*share, error) {
+func (c *Consumer) newShare(ctx, work context.Context) (*share, error) {
 	l := c.ledger.Partitions()
 	if l == nil {
 		return nil, nil //nolint:nilnil // there is none
@@ -67,6 +71,8 @@ func (c *Consumer) newShare(ctx context.Context) (*share, error) {
 	}
 	s := &share{
 		consumer: c, ledger: l, count: count,
+		pull:  func(ctx context.Context, f *feed) { c.pull(ctx, work, f) },
+		admit: func(d *delivery) { c.admit(work, d) },
 		group: members.New(members.Config{Bus: c.bus, Consumer: c.cfg.Name, Partitions: count, Logger: c.log}),
 		owned: map[int]*partition{}, wanted: map[int]time.Time{}, gone: make(chan struct{}, 1),
 	}
@@ -163,7 +169,7 @@ func (s *share) balance(ctx context.Context) {
 	}
 	for n, p := range s.owned {
 		if !slices.Contains(view.Own, n) && !p.closed() {
-			s.hand(n, p)
+			s.hand(n, p) //nolint:contextcheck // a farewell outlives the process's readiness to work
 		}
 	}
 	if taken := s.take(ctx, s.free(ctx, view)); len(taken) > 0 {
@@ -226,7 +232,7 @@ func (s *share) take(ctx context.Context, free []int) map[int]*partition {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			taken[n] = newPartition(s.consumer, t)
+			taken[n] = &partition{consumer: s.consumer, tenure: t, admit: s.admit, idle: make(chan struct{})}
 		})
 	}
 	all.Wait()
@@ -258,7 +264,7 @@ func (s *share) readSlice(ctx context.Context, of *slice) {
 	s.feeds = append(s.feeds, r)
 	go func() {
 		defer close(r.done)
-		c.pull(reads, c.work, f)
+		s.pull(reads, f)
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
 		defer cancel()
 		f.slice.remove(end, f.name)
@@ -336,7 +342,7 @@ func (s *share) close(ctx context.Context) {
 	defer cancel()
 	for n, p := range s.owned {
 		if !p.closed() {
-			s.hand(n, p)
+			s.hand(n, p) //nolint:contextcheck // likewise
 		}
 	}
 	if err := s.group.Leave(leave); err != nil {

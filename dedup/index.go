@@ -122,12 +122,3 @@ func (x *index) forget(now time.Time) {
 	oldest := x.slotOf(now.Add(-x.retention))
 	x.runs = slices.DeleteFunc(x.runs, func(r run) bool { return r.slot < oldest })
 }
-
-// size is how many events are in the set.
-func (x *index) size() int {
-	n := len(x.recent)
-	for _, r := range x.runs {
-		n += len(r.digests)
-	}
-	return n
-}

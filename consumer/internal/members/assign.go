@@ -22,7 +22,7 @@ func assign(ids []string, partitions int) map[string][]int {
 	for _, id := range ids {
 		of := hash(id)
 		for p := range partitions {
-			pairs = append(pairs, pair{weight: mix(of ^ mix(uint64(p)+1)), id: id, partition: p}) //nolint:gosec // not negative
+			pairs = append(pairs, pair{weight: mix(of ^ mix(uint64(p)+1)), id: id, partition: p})
 		}
 	}
 	slices.SortFunc(pairs, func(a, b pair) int {
@@ -55,7 +55,7 @@ type pair struct {
 
 func hash(id string) uint64 {
 	h := fnv.New64a()
-	h.Write([]byte(id)) //nolint:errcheck // a hash takes everything
+	h.Write([]byte(id))
 	return h.Sum64()
 }
 

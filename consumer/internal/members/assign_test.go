@@ -47,7 +47,7 @@ func TestEveryPartitionHasOneOwnerAndNobodyHasMoreThanHisShare(t *testing.T) {
 func TestFewPartitionsMoveWhenAMemberComesOrGoes(t *testing.T) {
 	t.Parallel()
 	const partitions, rounds = 32, 300
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // repeatable
+	random := rand.New(rand.NewPCG(1, 2))
 	for members := 1; members <= 6; members++ {
 		moved, needed, most := 0, 0, 0.0
 		for range rounds {

@@ -174,7 +174,7 @@ func (g *Group) keep(ctx context.Context, part string, work func(context.Context
 		err := work(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // it was told to end
 		case errors.Is(err, bus.ErrClosed):
 			return err
 		case errors.Is(err, bus.ErrNoStream):
