@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
@@ -104,31 +105,55 @@ func TestPartitions_begin_where_the_ledger_before_has_ended(t *testing.T) {
 	s := newSystem(t)
 	var runs tally
 	s.publishN(10)
-	kv := s.start(config(), counting(&runs), nil)
-	s.settled("payment")
+	failing := true
+	r := handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
+		if failing && e.ID() == "o-3" {
+			return consumer.Step{}, consumer.RetryAfter(errFlaky, time.Minute)
+		}
+		runs.add(e.ID())
+		return consumer.Step{}, nil
+	})
+	patient := config()
+	patient.Retry.MaxDelay, patient.Retry.DeferAfter = 2*time.Minute, 5*time.Minute
+	kv := s.start(patient, r, nil)
+	bustest.Eventually(t, soon, func() bool { return runs.total() == 9 })
 	if err := kv.stop(); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 5 {
-		s.publish(draft(fmt.Sprintf("late-%d", i)))
-	}
+	failing = false
+	s.publish(draft("not-delivered"))
 	s.kind = partitionKind
-	refused := s.prepare(config(), counting(&runs), nil)
+	refused := s.prepare(config(), r, nil)
 	if err := refused.Run(t.Context()); !errors.Is(err, consumer.ErrConfig) {
-		t.Fatalf("with 5 events pending on the KV ledger: %v, want ErrConfig", err)
+		t.Fatalf("with an event that has failed on the KV ledger: %v, want ErrConfig", err)
 	}
 	s.kind = nil
-	kv = s.start(config(), counting(&runs), nil)
+	durable, err := s.durable("payment")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if durable.NumAckPending != 1 {
+		t.Fatalf("%d events have not ended, want 1", durable.NumAckPending)
+	}
+	if err := s.bus.JetStream().DeleteConsumer(t.Context(), s.bus.Names().EventsStream(), "payment"); err != nil {
+		t.Fatal(err)
+	}
+	kv = s.start(config(), r, nil)
 	s.settled("payment")
 	if err := kv.stop(); err != nil {
 		t.Fatal(err)
 	}
+	s.publish(draft("late-1"), draft("late-2"))
 	s.kind = partitionKind
-	s.start(config(), counting(&runs), nil)
-	s.publish(draft("last"))
-	bustest.Eventually(t, soon, func() bool { return runs.total() >= 16 })
+	s.start(config(), r, nil)
+	bustest.Eventually(t, soon, func() bool { return runs.of("late-2") == 1 })
 	s.settled("payment")
-	if n := runs.total(); n != 16 {
-		t.Errorf("%d events handled, want 16", n)
+	for id, n := range runs.all() {
+		if n != 1 {
+			t.Errorf("%s was handled %d times, want once", id, n)
+		}
+	}
+	if n := runs.total(); n != 13 {
+		t.Errorf("%d events handled, want 13", n)
 	}
 }

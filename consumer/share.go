@@ -100,9 +100,9 @@ type before struct {
 	types []event.Type
 }
 
-// lookBack finds the durable that the consumer had with another ledger. The events that
-// it has handled are not handled again; those that it has not are an error while no
-// partition has had an owner: the other ledger knows what became of them.
+// lookBack finds the durable that the consumer had with another ledger. Partitions begin
+// where it has ended. Events that it has delivered and that have not ended are an error,
+// while no partition has had an owner: the ledger before knows what became of them.
 func (s *share) lookBack(ctx context.Context) error {
 	c := s.consumer
 	found, err := durable.Look(ctx, c.bus, c.bus.Names().EventsStream(), string(c.cfg.Name))
@@ -117,9 +117,9 @@ func (s *share) lookBack(ctx context.Context) error {
 		}
 	}
 	heads, err := s.ledger.Heads(ctx, c.cfg.Name)
-	if pending := found.NumPending + uint64(found.NumAckPending); err == nil && len(heads) == 0 && pending > 0 { //nolint:gosec // not negative
-		return fmt.Errorf("%w: %s: %d events are pending on the durable %s of its ledger before: handle them with that ledger first, then change to partitions",
-			ErrConfig, c.cfg.Name, pending, c.cfg.Name)
+	if err == nil && len(heads) == 0 && found.NumAckPending > 0 {
+		return fmt.Errorf("%w: %s: %d events were delivered by the durable %s and have not ended: let the ledger before finish them, then change to partitions",
+			ErrConfig, c.cfg.Name, found.NumAckPending, c.cfg.Name)
 	}
 	return err
 }
