@@ -22,27 +22,49 @@ const headerContentType = "Content-Type"
 // data is the body, shared with e and not copied. It checks the event as
 // [Validate] does and returns its error.
 func Encode(e Event) (*nats.Msg, error) {
-	ctx, attributes, err := inspect(e)
+	var room extensionRoom
+	_, v, x, err := inspect(e, room[:0])
 	if err != nil {
 		return nil, err
 	}
-	most := numAttributes + len(ctx.Extensions)
+	return encode(&v, x, e.Data(), ""), nil
+}
+
+// encode makes the binary-mode message of attributes, with an id unless it is empty.
+func encode(v *values, x extensions, data []byte, id EventKey) *nats.Msg {
+	most := numAttributes + len(x) + 1
 	header := make(nats.Header, most)
 	lines := make([]string, 0, most) // one array for all the one-element values
 	put := func(name, value string) {
-		lines = append(lines, EncodeAttribute(value))
+		lines = append(lines, value)
 		header[name] = lines[len(lines)-1 : len(lines) : len(lines)]
 	}
-	for i, v := range attributes {
-		if v.set {
-			put(attributeHeaders[i], v.text)
+	for i := range v {
+		if v[i].set {
+			put(attributeHeaders[i], EncodeAttribute(v[i].text))
 		}
 	}
-	for name, v := range ctx.Extensions {
-		text, _ := formatAttribute(v)
-		put(headerPrefix+name, text)
+	for _, e := range x {
+		put(extensionHeader(e.name), EncodeAttribute(e.text))
 	}
-	return &nats.Msg{Header: header, Data: e.Data()}, nil
+	if id != "" {
+		put(nats.MsgIdHdr, string(id))
+	}
+	return &nats.Msg{Header: header, Data: data}
+}
+
+// extensionHeader is the binary-mode header of an extension. Those that nearly
+// every event has are not put together each time.
+func extensionHeader(name string) string {
+	switch name {
+	case ExtKey:
+		return headerPrefix + ExtKey
+	case ExtCorrelation:
+		return headerPrefix + ExtCorrelation
+	case ExtCausation:
+		return headerPrefix + ExtCausation
+	}
+	return headerPrefix + name
 }
 
 // Decode reads a message in binary or structured mode. The data of the event
@@ -209,18 +231,8 @@ func (b *builder) event(data []byte) (Event, error) {
 	if err := b.wrong.wrap(ErrDecode); err != nil {
 		return Event{}, err
 	}
-	if b.values[attrSubject].set {
-		p.ctx.Subject = &p.subject
-	}
-	if b.values[attrTime].set {
-		p.ctx.Time = &p.time
-	}
-	if b.values[attrContentType].set {
-		p.ctx.DataContentType = &p.contentType
-	}
-	p.ctx.Extensions = b.extensions
 	if len(data) == 0 {
 		data = nil
 	}
-	return Event{Context: &p.ctx, DataEncoded: data}, nil
+	return p.event(&b.values, b.extensions, data), nil
 }

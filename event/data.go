@@ -43,17 +43,21 @@ func encodeData(data any) ([]byte, error) {
 // is not RFC 3339, and a number that an empty interface, a float64 then, cannot hold.
 func decodeData[T any](body []byte) (T, error) {
 	var data T
-	if json.Unmarshal(body, &data, strict, json.RejectUnknownMembers(true)) == nil {
+	rules := strict
+	if bytes.Contains(body, []byte("null")) {
+		rules = strictNull
+	}
+	if json.Unmarshal(body, &data, rules, json.RejectUnknownMembers(true)) == nil {
 		return data, nil // every member is known: the usual case
 	}
 	var exact, folded T
-	if err := json.Unmarshal(body, &exact, strict); err != nil {
+	if err := json.Unmarshal(body, &exact, rules); err != nil {
 		if fault := syntaxFault(body); fault != nil { // it says where
 			err = fault
 		}
 		return exact, err
 	}
-	err := json.Unmarshal(body, &folded, strict, json.MatchCaseInsensitiveNames(true))
+	err := json.Unmarshal(body, &folded, rules, json.MatchCaseInsensitiveNames(true))
 	if err != nil || !reflect.DeepEqual(exact, folded) {
 		return exact, errFolded
 	}
@@ -72,31 +76,34 @@ var strict = json.JoinOptions( //nolint:gochecknoglobals // a constant
 	jsonv1.ParseBytesWithLooseRFC4648(false),
 	jsonv1.ParseTimeWithLooseRFC3339(false),
 	jsonv1.UnmarshalArrayFromAnyLength(false),
-	json.WithUnmarshalers(json.UnmarshalFromFunc(decodeStrictly)),
+	json.WithUnmarshalers(json.JoinUnmarshalers(json.UnmarshalFromFunc(decodeFloat), json.UnmarshalFromFunc(decodeNumber))),
 )
 
-// decodeStrictly is asked before any value is read.
-func decodeStrictly(d *jsontext.Decoder, into any) error {
-	switch kind := d.PeekKind(); into := into.(type) {
-	case *any:
-		if kind == jsontext.KindNumber {
-			return decodeFloat(d, into)
-		}
-	case *stdjson.Number:
-		return decodeNumber(d, into)
+// strictNull are the rules for JSON in which there may be a null. Asking before each
+// value takes as long as all the rest.
+var strictNull = json.JoinOptions(strict, json.WithUnmarshalers( //nolint:gochecknoglobals // a constant
+	json.JoinUnmarshalers(json.UnmarshalFromFunc(decodeFloat), json.UnmarshalFromFunc(decodeNumber), json.UnmarshalFromFunc(refuseNull)),
+))
+
+// refuseNull is asked before any value is read.
+func refuseNull(d *jsontext.Decoder, into any) error {
+	switch into.(type) {
 	case json.Unmarshaler, json.UnmarshalerFrom, encoding.TextUnmarshaler:
-	default:
-		if kind == jsontext.KindNull && reflect.TypeOf(into).Elem().Kind() == reflect.Struct {
-			if _, err := d.ReadToken(); err != nil {
-				return err
-			}
-			return fmt.Errorf("%s: null, want an object", place(d))
-		}
+		return errors.ErrUnsupported
 	}
-	return errors.ErrUnsupported
+	if d.PeekKind() != jsontext.KindNull || reflect.TypeOf(into).Elem().Kind() != reflect.Struct {
+		return errors.ErrUnsupported
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: null, want an object", place(d))
 }
 
 func decodeFloat(d *jsontext.Decoder, into *any) error {
+	if d.PeekKind() != jsontext.KindNumber {
+		return errors.ErrUnsupported
+	}
 	number, err := d.ReadValue()
 	if err != nil {
 		return err

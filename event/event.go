@@ -6,10 +6,7 @@ import (
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
-	"github.com/cloudevents/sdk-go/v2/types"
 	"github.com/google/uuid"
-
-	"github.com/farandole/farandole/internal/text"
 )
 
 // Event is a CloudEvent 1.0, the model of cloudevents/sdk-go.
@@ -117,65 +114,67 @@ type Identity struct {
 // wrong. The event shares the draft's data and makes nothing up: giving an id
 // and a time is the caller's part.
 func (d Draft) Seal(id Identity) (Event, error) {
+	var room extensionRoom
+	p := new(parsed)
+	v, x, err := d.attributes(id, p, room[:0])
+	if err != nil {
+		return Event{}, err
+	}
+	all := make(map[string]any, len(x))
+	for _, e := range x {
+		all[e.name] = e.text
+	}
+	return p.event(&v, all, d.Data), nil
+}
+
+// attributes returns those of the sealed draft, its extensions appended to x, and
+// writes what they mean into p.
+func (d Draft) attributes(id Identity, p *parsed, x extensions) (values, extensions, error) {
+	var v values
 	if d.err != nil {
-		return Event{}, d.err
+		return v, x, d.err
 	}
 	if err := d.Type.Validate(); err != nil {
-		return Event{}, err
+		return v, x, err
 	}
 	// An empty key would fall back to the correlation, and an order id that
 	// somebody forgot to set would go unnoticed.
 	if d.Key == "" {
-		return Event{}, fmt.Errorf("%w: %s: empty key", ErrInvalidEvent, d.Type)
+		return v, x, fmt.Errorf("%w: %s: empty key", ErrInvalidEvent, d.Type)
 	}
-	source, ok := parseURI(id.Source)
-	if !ok {
-		return Event{}, fmt.Errorf("%w: %s: source: not a URI-reference: %s", ErrInvalidEvent, d.Type, text.Quote(id.Source))
-	}
-	p := &parsed{time: types.Timestamp{Time: id.Time}, subject: d.Subject, contentType: d.ContentType}
-	p.ctx.ID, p.ctx.Source.URL, p.ctx.Type = id.ID, source, id.TypePrefix+string(d.Type)
-	if !id.Time.IsZero() {
-		p.ctx.Time = &p.time
-	}
-	if d.Subject != "" {
-		p.ctx.Subject = &p.subject
-	}
-	if d.ContentType != "" {
-		p.ctx.DataContentType = &p.contentType
-	}
-	var err error
-	if p.ctx.Extensions, err = d.extensions(id); err != nil {
-		return Event{}, err
-	}
-	e := Event{Context: &p.ctx, DataEncoded: d.Data}
-	if err := Validate(e); err != nil {
-		return Event{}, err
-	}
-	return e, nil
-}
-
-// extensions returns the extension attributes of the sealed draft.
-func (d Draft) extensions(id Identity) (map[string]any, error) {
-	for _, name := range []string{ExtKey, ExtCorrelation, ExtCausation} {
+	for _, name := range [...]string{ExtKey, ExtCorrelation, ExtCausation} {
 		if _, ok := d.Extensions[name]; ok {
-			return nil, fmt.Errorf("%w: %s: extension %q has a field of its own", ErrInvalidEvent, d.Type, name)
+			return v, x, fmt.Errorf("%w: %s: extension %q has a field of its own", ErrInvalidEvent, d.Type, name)
 		}
 	}
-	all := map[string]any{
-		ExtKey:         string(d.Key),
-		ExtCorrelation: cmp.Or(d.Correlation, id.Correlation, string(d.Key)),
+	v.put(attrSpecVersion, cloudevents.CloudEventsVersionV1)
+	v.put(attrID, id.ID)
+	v.put(attrSource, id.Source)
+	v.put(attrType, id.TypePrefix+string(d.Type))
+	if !id.Time.IsZero() {
+		v.put(attrTime, formatTime(id.Time))
 	}
-	for _, x := range [...]struct{ name, value string }{
-		{ExtCausation, id.Causation}, {ExtTraceparent, id.Traceparent}, {ExtTracestate, id.Tracestate},
-	} {
-		if x.value != "" {
-			all[x.name] = x.value
+	if d.Subject != "" {
+		v.put(attrSubject, d.Subject)
+	}
+	if d.ContentType != "" {
+		v.put(attrContentType, d.ContentType)
+	}
+	x = append(x,
+		extension{ExtKey, string(d.Key)},
+		extension{ExtCorrelation, cmp.Or(d.Correlation, id.Correlation, string(d.Key))})
+	for _, e := range [...]extension{{ExtCausation, id.Causation}, {ExtTraceparent, id.Traceparent}, {ExtTracestate, id.Tracestate}} {
+		if _, replaced := d.Extensions[e.name]; e.text != "" && !replaced {
+			x = append(x, e)
 		}
 	}
 	for name, value := range d.Extensions {
-		all[name] = value
+		x = append(x, extension{name, value})
 	}
-	return all, nil
+	var wrong problems
+	v.check(p, &wrong)
+	x.check(&wrong)
+	return v, x, wrong.wrap(ErrInvalidEvent)
 }
 
 // EventKeyOf returns the event key of a decoded event.

@@ -197,7 +197,10 @@ func (n Names) Bucket(name string) string { return n.dashed(name) }
 // The type may have the reverse-DNS prefix. Neither is checked. Where the stream
 // has it says [Names.Stored].
 func (n Names) EventSubject(t Type, k Key) string {
-	return n.dotted("events.") + n.bare(string(t)) + "." + EscapeKey(k)
+	if n.Prefix == "" {
+		return "events." + n.bare(string(t)) + "." + EscapeKey(k)
+	}
+	return n.Prefix + ".events." + n.bare(string(t)) + "." + EscapeKey(k)
 }
 
 // TypeFilter is the subject filter for all events of one type, also for those that
@@ -227,7 +230,9 @@ func (n Names) RedriveFilter(c Consumer) string {
 
 // IsRedrive reports whether subject is a redrive of consumer c.
 func (n Names) IsRedrive(c Consumer, subject string) bool {
-	return strings.HasPrefix(subject, n.dotted("redrive.")+string(c)+".")
+	rest, ok := strings.CutPrefix(subject, n.dotted("redrive."))
+	name, _, more := strings.Cut(rest, ".")
+	return ok && more && name == string(c)
 }
 
 // TimerSubject is where a consumer's timer waits: timer.<consumer>.<name>.<key>.

@@ -27,11 +27,25 @@ func (n Names) Message(e Event) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := Encode(e)
+	var room extensionRoom
+	_, v, x, err := inspect(e, room[:0])
 	if err != nil {
 		return nil, err
 	}
+	m := encode(&v, x, e.Data(), EventKeyOf(e))
 	m.Subject = n.EventSubject(t, PartitionKey(e))
-	m.Header.Set(nats.MsgIdHdr, string(EventKeyOf(e)))
+	return m, nil
+}
+
+// SealedMessage is [Draft.Seal] and [Names.Message] in one, for whoever needs the
+// message alone: the event is not made on the way, and checked once.
+func (n Names) SealedMessage(d Draft, id Identity) (*nats.Msg, error) {
+	var room extensionRoom
+	v, x, err := d.attributes(id, new(parsed), room[:0])
+	if err != nil {
+		return nil, err
+	}
+	m := encode(&v, x, d.Data, NewEventKey(id.Source, id.ID))
+	m.Subject = n.EventSubject(d.Type, d.Key)
 	return m, nil
 }

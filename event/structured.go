@@ -26,7 +26,8 @@ const contentTypeStructured = "application/cloudevents+json"
 // (which would mean "no data") are carried in data_base64. It checks the event
 // as [Validate] does and returns its error.
 func EncodeStructured(e Event) (*nats.Msg, error) {
-	ctx, attributes, err := inspect(e)
+	var room extensionRoom
+	ctx, attributes, _, err := inspect(e, room[:0])
 	if err != nil {
 		return nil, err
 	}

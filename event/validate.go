@@ -70,7 +70,8 @@ func attributeIndex(name string) int {
 // prefix: [Names.TypeOf] does. It cannot see extension names that the SDK's
 // SetExtension has already folded to lower case.
 func Validate(e Event) error {
-	_, _, err := inspect(e)
+	var room extensionRoom
+	_, _, _, err := inspect(e, room[:0])
 	return err
 }
 
@@ -97,9 +98,28 @@ func (v *values) check(p *parsed, wrong *problems) {
 	}
 }
 
+// extensions are extension attributes as text.
+type extensions []extension
+
+type extension struct{ name, text string }
+
+// extensionRoom is for the extensions that events usually have, on the stack of
+// whoever needs their texts.
+type extensionRoom [8]extension
+
+// check adds every fault of the extensions to wrong.
+func (x extensions) check(wrong *problems) {
+	for _, e := range x {
+		if !isExtensionName(e.name) {
+			wrong.add("extension "+text.Quote(e.name), extensionNameRule)
+		} else if fault := extensionFault(e.name, e.text); fault != "" {
+			wrong.add(e.name, "%s: %s", fault, text.Quote(e.text))
+		}
+	}
+}
+
 // valuesOf returns the attributes of ctx as text.
-func valuesOf(ctx *cloudevents.EventContextV1) values {
-	var v values
+func valuesOf(ctx *cloudevents.EventContextV1) (v values) {
 	v.put(attrSpecVersion, cloudevents.CloudEventsVersionV1)
 	v.put(attrID, ctx.ID)
 	v.put(attrSource, uriText(&ctx.Source.URL))
@@ -119,8 +139,9 @@ func valuesOf(ctx *cloudevents.EventContextV1) values {
 	return v
 }
 
-// inspect returns the context of a valid event and its attributes as text.
-func inspect(e Event) (*cloudevents.EventContextV1, values, error) {
+// inspect returns the context of a valid event and its attributes, its extensions
+// appended to x.
+func inspect(e Event, x extensions) (*cloudevents.EventContextV1, values, extensions, error) {
 	var wrong problems
 	for name, err := range e.FieldErrors {
 		wrong.add(name, "%s", err.Error())
@@ -128,20 +149,20 @@ func inspect(e Event) (*cloudevents.EventContextV1, values, error) {
 	ctx, ok := e.Context.(*cloudevents.EventContextV1)
 	if !ok || ctx == nil {
 		wrong.add("specversion", "not a CloudEvents %s event", cloudevents.CloudEventsVersionV1)
-		return nil, values{}, wrong.wrap(ErrInvalidEvent)
+		return nil, values{}, nil, wrong.wrap(ErrInvalidEvent)
 	}
 	v := valuesOf(ctx)
-	v.check(new(parsed), &wrong)
-	for name, x := range ctx.Extensions {
-		if !isExtensionName(name) {
-			wrong.add("extension "+text.Quote(name), extensionNameRule)
-		} else if value, ok := formatAttribute(x); !ok {
-			wrong.add(name, "%T is not a CloudEvents type", x)
-		} else if fault := extensionFault(name, value); fault != "" {
-			wrong.add(name, "%s: %s", fault, text.Quote(value))
+	for name, value := range ctx.Extensions {
+		text, ok := formatAttribute(value)
+		if !ok && isExtensionName(name) {
+			wrong.add(name, "%T is not a CloudEvents type", value)
+			continue
 		}
+		x = append(x, extension{name, text})
 	}
-	return ctx, v, wrong.wrap(ErrInvalidEvent)
+	v.check(new(parsed), &wrong)
+	x.check(&wrong)
+	return ctx, v, x, wrong.wrap(ErrInvalidEvent)
 }
 
 // parsed is a context together with what it points to: one allocation.
@@ -149,6 +170,21 @@ type parsed struct {
 	ctx                  cloudevents.EventContextV1
 	time                 types.Timestamp
 	subject, contentType string
+}
+
+// event makes the event whose attributes were parsed into p.
+func (p *parsed) event(v *values, extensions map[string]any, data []byte) Event {
+	if v[attrSubject].set {
+		p.ctx.Subject = &p.subject
+	}
+	if v[attrTime].set {
+		p.ctx.Time = &p.time
+	}
+	if v[attrContentType].set {
+		p.ctx.DataContentType = &p.contentType
+	}
+	p.ctx.Extensions = extensions
+	return Event{Context: &p.ctx, DataEncoded: data}
 }
 
 // parse stores the value of attribute i, or says why it is not one. It is the
