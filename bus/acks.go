@@ -33,6 +33,10 @@ type acks struct {
 	writer  sync.WaitGroup
 
 	writing sync.Mutex // held while messages are read; before mu
+	replies []byte     // the answers' subjects of what is being written; guarded by writing
+
+	signals sync.Pool         // of channels that nobody waits at
+	streams map[string]string // names of those that have answered; belongs to take
 
 	mu      sync.Mutex
 	inbox   string // for answers, ends in a dot; empty until the first publish
@@ -50,12 +54,13 @@ func newAcks(timeout time.Duration, most int, ended <-chan struct{}) *acks {
 		ended:   ended,
 		filled:  make(chan struct{}, 1),
 		waiting: map[uint64]*Pending{},
+		streams: map[string]string{},
 	}
 }
 
 // send queues p, which has a place in the window, for the writer.
 func (a *acks) send(p *Pending) error {
-	p.answered, p.deadline = make(chan struct{}), time.Now().Add(a.timeout)
+	p.signal, p.deadline = a.channel(), time.Now().Add(a.timeout)
 	p.unwritten.Store(true)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,6 +76,15 @@ func (a *acks) send(p *Pending) error {
 	}
 	a.enqueue(p)
 	return nil
+}
+
+// channel returns one of the signals that nobody waits at, or a new one. It may
+// hold a signal from before, which only has whoever waits look once for nothing.
+func (a *acks) channel() chan struct{} {
+	if c, ok := a.signals.Get().(chan struct{}); ok {
+		return c
+	}
+	return make(chan struct{}, 1)
 }
 
 // open makes inbox and writer for the first publish. The caller holds a.mu.
@@ -125,24 +139,32 @@ func (a *acks) write() {
 		batch, a.queue = a.queue, batch[:0]
 		a.mu.Unlock()
 		a.writing.Lock()
-		for _, p := range batch {
-			a.publish(p)
-		}
+		a.publish(batch)
 		a.writing.Unlock()
 		clear(batch)
 	}
 }
 
-// publish writes p unless that has been done. The caller holds a.writing.
-func (a *acks) publish(p *Pending) {
-	if !p.unwritten.Load() {
-		return
+// publish writes what is unwritten of a batch, whose reply subjects share one
+// string. The caller holds a.writing.
+func (a *acks) publish(batch []*Pending) {
+	a.replies = a.replies[:0]
+	for _, p := range batch {
+		a.replies = strconv.AppendUint(append(a.replies, a.inbox...), p.serial, 36)
+		p.replyEnd = len(a.replies)
 	}
-	reply := strconv.AppendUint(append(make([]byte, 0, 64), a.inbox...), p.serial, 36)
-	err := a.nc.PublishMsg(&nats.Msg{Subject: p.msg.Subject, Reply: string(reply), Header: p.msg.Header, Data: p.msg.Data})
-	p.unwritten.Store(false)
-	if err != nil {
-		a.end(p.serial, Receipt{}, err)
+	replies, begin := string(a.replies), 0
+	for _, p := range batch {
+		reply := replies[begin:p.replyEnd]
+		begin = p.replyEnd
+		if !p.unwritten.Load() {
+			continue
+		}
+		err := a.nc.PublishMsg(&nats.Msg{Subject: p.msg.Subject, Reply: reply, Header: p.msg.Header, Data: p.msg.Data})
+		p.unwritten.Store(false)
+		if err != nil {
+			a.end(p.serial, Receipt{}, err)
+		}
 	}
 }
 
@@ -153,7 +175,7 @@ func (a *acks) release(p *Pending) {
 	if p.unwritten.Load() {
 		a.writing.Lock()
 		defer a.writing.Unlock()
-		a.publish(p)
+		a.publish([]*Pending{p})
 	}
 }
 
@@ -163,8 +185,8 @@ func (a *acks) take(m *nats.Msg) {
 	if err != nil {
 		return
 	}
-	receipt, err := readAck(m)
-	if err == jetstream.ErrNoStreamResponse && a.again(serial) { //nolint:errorlint // readAck's own
+	receipt, err := a.read(m)
+	if err == jetstream.ErrNoStreamResponse && a.again(serial) { //nolint:errorlint // read's own
 		return
 	}
 	a.end(serial, receipt, err)
@@ -207,7 +229,17 @@ func (a *acks) answer(p *Pending, r Receipt, err error) {
 	delete(a.waiting, p.serial)
 	<-a.window
 	p.ack, p.ackErr = r, err
-	close(p.answered)
+	p.answered.Store(true)
+	p.wake()
+}
+
+// wake has all who wait look at the notices.
+func (a *acks) wake() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.waiting {
+		p.wake()
+	}
 }
 
 // expire ends the publishes whose time is up. It runs when the oldest one's can be.
@@ -257,15 +289,19 @@ func (a *acks) close() {
 	a.fail(nats.ErrConnectionClosed)
 }
 
-// readAck reads an answer, by hand if it is the usual one:
-// {"stream":"EVENTS","seq":1}.
-func readAck(m *nats.Msg) (Receipt, error) {
+// read reads an answer, by hand if it is the usual one: {"stream":"EVENTS","seq":1}.
+func (a *acks) read(m *nats.Msg) (Receipt, error) {
 	if rest, ok := bytes.CutPrefix(m.Data, []byte(`{"stream":"`)); ok {
 		stream, rest, _ := bytes.Cut(rest, []byte(`","seq":`))
 		digits, ok := bytes.CutSuffix(rest, []byte(`}`))
 		if ok && !bytes.ContainsAny(stream, `"\`) {
 			if sequence, err := strconv.ParseUint(string(digits), 10, 64); err == nil {
-				return Receipt{Stream: string(stream), Sequence: sequence}, nil
+				name, known := a.streams[string(stream)]
+				if !known {
+					name = string(stream)
+					a.streams[name] = name
+				}
+				return Receipt{Stream: name, Sequence: sequence}, nil
 			}
 		}
 	}

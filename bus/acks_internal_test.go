@@ -3,6 +3,7 @@ package bus
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -11,6 +12,7 @@ import (
 func TestReadAck(t *testing.T) {
 	t.Parallel()
 	var refused *jetstream.APIError
+	a := newAcks(time.Second, 1, nil)
 	for data, want := range map[string]struct {
 		receipt Receipt
 		check   func(error) bool
@@ -29,12 +31,12 @@ func TestReadAck(t *testing.T) {
 		`ok`: {check: isInvalidAck},
 		``:   {check: isInvalidAck},
 	} {
-		receipt, err := readAck(&nats.Msg{Data: []byte(data)})
+		receipt, err := a.read(&nats.Msg{Data: []byte(data)})
 		if receipt != want.receipt || (err != nil) != (want.check != nil) || err != nil && !want.check(err) {
 			t.Errorf("%s: %+v, %v", data, receipt, err)
 		}
 	}
-	_, err := readAck(&nats.Msg{Header: nats.Header{"Status": {"503"}}})
+	_, err := a.read(&nats.Msg{Header: nats.Header{"Status": {"503"}}})
 	if !errors.Is(err, jetstream.ErrNoStreamResponse) {
 		t.Errorf("no responders: %v", err)
 	}

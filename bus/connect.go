@@ -60,13 +60,13 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		return nil, fmt.Errorf("%w: %w", ErrConnect, err)
 	}
 	b := &Bus{
-		cfg:     cfg,
-		notices: newNotices(),
-		absent:  absent{asking: make(chan struct{}, 1)},
-		closed:  make(chan struct{}),
-		ended:   make(chan struct{}),
+		cfg:    cfg,
+		absent: absent{asking: make(chan struct{}, 1)},
+		closed: make(chan struct{}),
+		ended:  make(chan struct{}),
 	}
 	b.acks = newAcks(cfg.PublishTimeout, cfg.MaxPending, b.ended)
+	b.notices = newNotices(b.acks.wake)
 	if err := retry(ctx, cfg.Wait, b.dial); err != nil {
 		return nil, cfg.connectError(explainDial(err), err)
 	}

@@ -16,8 +16,8 @@ import (
 // publish or request that caused it; the asker would learn of it by a timeout.
 // So violations are broadcast, as a linked list whose last node is not filled
 // yet: whoever publishes remembers the last node and, while it waits, follows
-// the list from there. Nothing is missed, nothing is registered, and nodes are
-// collected when nobody waits from before them.
+// the list from there. Nothing is missed, and nodes are collected when nobody
+// waits from before them.
 
 // notice is one node: what happened, once ready is closed.
 type notice struct {
@@ -41,6 +41,8 @@ const (
 
 // notices is the list's writing end.
 type notices struct {
+	told func() // wakes those that wait for more than ready
+
 	mu   sync.Mutex // one writer at a time
 	last atomic.Pointer[notice]
 	// standing are the inboxes refused on this connection, by kind. The server
@@ -48,8 +50,8 @@ type notices struct {
 	standing [noticeKinds]atomic.Pointer[notice]
 }
 
-func newNotices() *notices {
-	n := new(notices)
+func newNotices(told func()) *notices {
+	n := &notices{told: told}
 	n.last.Store(&notice{ready: make(chan struct{})})
 	return n
 }
@@ -65,6 +67,17 @@ func (n *notices) add(kind noticeKind, subject string) {
 	}
 	n.last.Store(node.next)
 	close(node.ready)
+	n.told()
+}
+
+// happened reports whether the node is filled.
+func (n *notice) happened() bool {
+	select {
+	case <-n.ready:
+		return true
+	default:
+		return false
+	}
 }
 
 // inbox returns the refusal of an inbox on this connection, or nil.

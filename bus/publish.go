@@ -34,10 +34,12 @@ type Pending struct {
 	serial    uint64
 	deadline  time.Time
 	retries   int         // guarded by acks.mu
+	replyEnd  int         // guarded by acks.writing
 	unwritten atomic.Bool // the message is to be read yet
 	released  atomic.Bool // the message may be another one by now
 
-	answered chan struct{} // closed when ack and ackErr are set
+	signal   chan struct{} // has whoever waits look at answered and from
+	answered atomic.Bool   // ack and ackErr are set
 	ack      Receipt
 	ackErr   error // as the client tells it
 
@@ -127,12 +129,17 @@ func (b *Bus) waitWindow(ctx context.Context) error {
 // $JS.API.STREAM.MSG.GET.<stream>: if it is another one, the error matches [ErrIDTaken].
 func (p *Pending) Wait(ctx context.Context) (Receipt, error) {
 	for !p.settled {
-		select {
-		case <-p.answered:
+		switch {
+		case p.answered.Load():
 			p.settle(p.answer(ctx))
-		case <-p.from.ready:
+			continue
+		case p.from.happened():
 			p.notice(p.from)
 			p.from = p.from.next
+			continue
+		}
+		select {
+		case <-p.signal:
 		case <-ctx.Done():
 			p.bus.acks.release(p)
 			return Receipt{}, p.wrap(fmt.Errorf("%w: no acknowledgement yet: %w", ErrUnavailable, context.Cause(ctx)))
@@ -144,10 +151,19 @@ func (p *Pending) Wait(ctx context.Context) (Receipt, error) {
 	return p.ack, nil
 }
 
+// wake has whoever waits look what has happened. Once too often does no harm.
+func (p *Pending) wake() {
+	select {
+	case p.signal <- struct{}{}:
+	default:
+	}
+}
+
 // settle ends the publish.
 func (p *Pending) settle(fault error) {
 	p.settled = true
 	p.bus.acks.release(p)
+	p.bus.acks.signals.Put(p.signal)
 	if fault != nil {
 		p.err = p.wrap(fault)
 	}
@@ -178,15 +194,13 @@ func (p *Pending) notice(n *notice) {
 	if fault == nil {
 		return
 	}
-	select {
-	case <-p.answered:
+	if p.answered.Load() {
 		if p.ackErr == nil {
 			return
 		}
 		if answer := publishFault(p.ackErr); !errors.Is(answer, ErrIncomplete) {
 			fault = answer
 		}
-	default:
 	}
 	p.settle(fault)
 }
