@@ -72,14 +72,16 @@ type kvStore struct {
 
 func (s *kvStore) write(ctx context.Context, _ *Claim, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
 	set, rest, cancelled := apart(s.bus.Names(), out)
-	if err := publish(ctx, s.bus, append(set, rest...)); err != nil {
+	if len(set) > 0 {
+		rest = append(set, rest...)
+	}
+	if err := publish(ctx, s.bus, rest); err != nil {
 		return 0, err
 	}
-	data, err := r.encode()
+	m, err := s.message(s.put+key, after, r)
 	if err != nil {
 		return 0, err
 	}
-	m := s.message(s.put+key, after, r, data)
 	revision, err := publishMark(ctx, s.bus, &m.Msg)
 	if err != nil {
 		return 0, s.missing(err)
@@ -96,19 +98,23 @@ type message struct {
 	after, lifetime [1]string // values of the header
 }
 
-func (s *kvStore) message(subject string, after uint64, r record, data []byte) *message {
+func (s *kvStore) message(subject string, after uint64, r record) (*message, error) {
 	m, ok := s.spare.Get().(*message)
 	if !ok {
 		m = new(message)
 		m.Header = nats.Header{jetstream.ExpectedLastSubjSeqHeader: m.after[:], jetstream.MsgTTLHeader: m.lifetime[:]}
 	}
-	m.Subject, m.Data = subject, data
+	var err error
+	if m.Data, err = r.encode(m.Data[:0]); err != nil {
+		return nil, err
+	}
+	m.Subject = subject
 	m.after[0] = strconv.FormatUint(after, 10)
 	m.lifetime[0] = s.lifetime
 	if r.kept() {
 		m.lifetime[0] = "never" // whatever the bucket's own age limit
 	}
-	return m
+	return m, nil
 }
 
 func (s *kvStore) read(ctx context.Context, key string) (entry, error) {

@@ -15,7 +15,8 @@ import (
 
 // publish sends all of out and then waits for all: none is in flight when it returns.
 func publish(ctx context.Context, b *bus.Bus, out []*nats.Msg) (err error) {
-	pending := make([]*bus.Pending, 0, len(out))
+	var room [4]*bus.Pending
+	pending := room[:0]
 	for _, m := range out {
 		p, serr := b.Send(ctx, m)
 		if serr != nil {

@@ -111,14 +111,13 @@ func (r record) mark(at time.Time) Mark {
 	}
 }
 
-// encode writes a record without history, the common one, by hand: a By is
-// base32 and needs no escaping.
-func (r record) encode() ([]byte, error) {
+// encode writes a record without history, the common one, by hand and into b: a By
+// is base32 and needs no escaping.
+func (r record) encode(b []byte) ([]byte, error) {
 	if r.Replay|r.Failures|r.Crashes != 0 || r.First != nil || len(r.Attempts)+len(r.Subjects) > 0 {
 		return json.Marshal(r)
 	}
-	b := make([]byte, 0, 80)
-	b = append(b, `{"state":"`...)
+	b = append(slices.Grow(b, 80), `{"state":"`...)
 	b = append(b, r.State...)
 	if r.By != "" {
 		b = append(b, `","by":"`...)

@@ -26,7 +26,7 @@ func TestRecord_round_trip(t *testing.T) {
 		for range rapid.IntRange(0, 12).Draw(rt, "failures") {
 			r = r.failed(&event.Attempt{Number: 1, At: time.Unix(1, 0).UTC(), Error: rapid.String().Draw(rt, "error")})
 		}
-		data, err := r.encode()
+		data, err := r.encode(nil)
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -87,7 +87,7 @@ type ruledStore struct {
 }
 
 func (s ruledStore) write(ctx context.Context, c *Claim, key string, after uint64, r record, out []*nats.Msg) (uint64, error) {
-	data, err := r.encode()
+	data, err := r.encode(nil)
 	if err != nil {
 		return 0, err
 	}

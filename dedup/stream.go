@@ -127,7 +127,7 @@ func (s *streamStore) write(ctx context.Context, _ *Claim, key string, after uin
 }
 
 func (s *streamStore) mark(key string, after uint64, r record) (*nats.Msg, error) {
-	data, err := r.encode()
+	data, err := r.encode(nil)
 	if err != nil {
 		return nil, err
 	}
