@@ -12,25 +12,34 @@ func newSlots(n int, stop <-chan struct{}) *slots {
 	return &slots{free: make(chan struct{}, n), stop: stop}
 }
 
-// acquire waits for a slot. ok is false when the consumer is stopping. release is
-// for the goroutine that has acquired; calling it twice is fine.
-func (s *slots) acquire() (release func(), ok bool) {
+// slot is a place for one handler. It belongs to one goroutine.
+type slot struct {
+	of   *slots
+	held bool
+}
+
+func (s *slots) slot() slot { return slot{of: s} }
+
+// acquire waits for the slot; false when the consumer is stopping.
+func (s *slot) acquire() bool {
 	select {
-	case <-s.stop:
-		return nil, false
+	case <-s.of.stop:
+		return false
 	default:
 	}
 	select {
-	case s.free <- struct{}{}:
-		held := true
-		return func() {
-			if held {
-				held = false
-				<-s.free
-			}
-		}, true
-	case <-s.stop:
-		return nil, false
+	case s.of.free <- struct{}{}:
+		s.held = true
+	case <-s.of.stop:
+	}
+	return s.held
+}
+
+// release gives the slot back, if it is held.
+func (s *slot) release() {
+	if s.held {
+		s.held = false
+		<-s.of.free
 	}
 }
 

@@ -13,17 +13,17 @@ func TestSlotsBoundWhatRuns(t *testing.T) {
 	var all sync.WaitGroup
 	for range 100 {
 		all.Go(func() {
-			release, ok := s.acquire()
-			if !ok {
+			slot := s.slot()
+			if !slot.acquire() {
 				t.Error("acquire refused while nothing stops")
 				return
 			}
-			defer release()
+			defer slot.release()
 			n := running.Add(1)
 			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 			}
 			running.Add(-1)
-			release() // twice is once
+			slot.release() // twice is once
 		})
 	}
 	all.Wait()
@@ -39,20 +39,18 @@ func TestSlotsLetNothingStartOnceStopped(t *testing.T) {
 	t.Parallel()
 	stop := make(chan struct{})
 	s := newSlots(1, stop)
-	if _, ok := s.acquire(); !ok {
+	first, second := s.slot(), s.slot()
+	if !first.acquire() {
 		t.Fatal("acquire refused")
 	}
 	waiting := make(chan bool)
-	go func() {
-		_, ok := s.acquire()
-		waiting <- ok
-	}()
+	go func() { waiting <- second.acquire() }()
 	close(stop)
 	if <-waiting {
 		t.Error("a waiting acquire succeeded after the stop")
 	}
-	free := newSlots(1, stop)
-	if _, ok := free.acquire(); ok {
+	free := newSlots(1, stop).slot()
+	if free.acquire() {
 		t.Error("an acquire succeeded after the stop although a slot was free")
 	}
 }

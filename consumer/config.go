@@ -35,7 +35,8 @@ type Config struct {
 	// over all replicas, those that wait for a short retry included. If replicas
 	// differ, the largest counts. Defaults to 4,096.
 	MaxAckPending int
-	// HandlerTimeout is how long one run of a handler may take. Defaults to 10 s.
+	// HandlerTimeout is how long one run of a handler may take. It may end up to 2 %
+	// later, because handlers that start together share a timer. Defaults to 10 s.
 	HandlerTimeout time.Duration
 	// Lease is how long an event stays this worker's without a heartbeat, and the
 	// server's AckWait: after a crash others take over within it. A heartbeat renews

@@ -29,6 +29,7 @@ type Consumer struct {
 	lanes      *lanes
 	inFlight   *inFlight
 	slots      *slots
+	shifts     *shifts
 	suspects   *suspects
 	contention contention
 	health     *health.Troubles
@@ -74,6 +75,7 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 		log:   cfg.Logger.With().Str(keyConsumer, string(cfg.Name)).Logger(),
 		host:  hostname(),
 		lanes: newLanes(max(1, cfg.InFlight/cfg.Concurrency)), inFlight: newInFlight(), slots: newSlots(cfg.Concurrency, stopped),
+		shifts:   &shifts{timeout: cfg.HandlerTimeout},
 		suspects: newSuspects(), stopped: stopped, abandoned: make(chan struct{}), idle: make(chan *delivery),
 		health:    health.New(max(2*cfg.Lease, minFade)),
 		doubts:    &doubts{fade: max(2*cfg.Lease, minFade) + cfg.Retry.MaxDelay},

@@ -21,7 +21,7 @@ import (
 // delivery is one message that the server has delivered to this process.
 type delivery struct {
 	msg      *nats.Msg
-	answer   func(subject, verb string) error // sends "+ACK", say, to the reply subject
+	consumer *Consumer
 	stream   string
 	sequence uint64
 	stored   time.Time
@@ -69,7 +69,7 @@ func newDelivery(c *Consumer, m *nats.Msg, f *feed) (*delivery, error) {
 	}
 	d := &delivery{
 		msg:      m,
-		answer:   c.settle,
+		consumer: c,
 		stream:   meta.Stream,
 		sequence: meta.Sequence.Stream,
 		stored:   meta.Timestamp,
@@ -175,7 +175,7 @@ func (d *delivery) send(verb string) error {
 		}
 		return nil
 	}
-	if err := d.answer(d.msg.Reply, verb); err != nil {
+	if err := d.consumer.settle(d.msg.Reply, verb); err != nil {
 		return fmt.Errorf("consumer: settle %s: %w", d.msg.Subject, err)
 	}
 	return nil

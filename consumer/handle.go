@@ -32,16 +32,16 @@ func (r run) outcome() outcome {
 
 // handle runs the handler under its timeout, with the heartbeat on the claim.
 func (c *Consumer) handle(ctx context.Context, d *delivery, claim *dedup.Claim, e event.Event) (r run, err error) {
-	tracked, reads := state.Track(ctx)
+	start := time.Now()
+	shift := c.shifts.join(ctx, start)
+	defer c.shifts.leave(shift)
+	tracked, reads := state.Track(shift.ctx)
 	if claim.Transaction != nil {
 		tracked = claim.Transaction.Context(tracked)
 	}
 	hctx, cancel := context.WithCancelCause(tracked)
 	defer cancel(nil)
-	hctx, stop := context.WithTimeoutCause(hctx, c.cfg.HandlerTimeout, ErrTimeout)
-	defer stop()
-	start := time.Now()
-	d.beginRun(claim, cancel, start.Add(c.cfg.HandlerTimeout))
+	d.beginRun(claim, cancel, shift.until)
 	returned := false
 	defer func() {
 		d.endRun()

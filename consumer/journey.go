@@ -38,11 +38,11 @@ func (c *Consumer) process(ctx context.Context, d *delivery) result {
 	if err == nil && !c.handles(e) {
 		return c.stray(d, e)
 	}
-	release, ok := c.slots.acquire() // one of Concurrency, until the handler has returned
-	if !ok {
+	slot := c.slots.slot() // one of Concurrency, until the handler has returned
+	if !slot.acquire() {
 		return c.giveBack(d, released, 0) // shutting down
 	}
-	defer func() { release() }()
+	defer slot.release()
 
 	claim, end, over := c.claim(lasting, d) // 2. claim
 	if over {
@@ -53,7 +53,7 @@ func (c *Consumer) process(ctx context.Context, d *delivery) result {
 		if err == nil {
 			r, err = c.handle(ctx, d, claim, e) // 3. handle
 		}
-		release()
+		slot.release()
 		var out []*nats.Msg
 		if err == nil {
 			out, err = c.seal(lasting, d, e, r)
@@ -68,8 +68,8 @@ func (c *Consumer) process(ctx context.Context, d *delivery) result {
 			err = c.ledger.Complete(lasting, claim, out) // 4. complete
 		}
 		if errors.Is(err, dedup.ErrStale) && runs < maxRuns {
-			if another, ok := c.slots.acquire(); ok {
-				release, err = another, nil
+			if slot.acquire() {
+				err = nil
 				continue // on the state that is there now
 			}
 		}

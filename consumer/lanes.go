@@ -27,6 +27,7 @@ type lanes struct {
 
 	mu    sync.Mutex
 	byKey map[string]*lane
+	spare []*lane // empty ones, to be used again
 }
 
 // lane is the queue of one key. It exists while an event of the key is running,
@@ -66,7 +67,7 @@ func (l *lanes) enter(d *delivery, now time.Time) (run bool, back time.Duration)
 	defer l.mu.Unlock()
 	ln := l.byKey[d.lane]
 	if ln == nil {
-		ln = &lane{}
+		ln = l.fresh()
 		l.byKey[d.lane] = ln
 	}
 	delete(ln.waiting, d.sequence)
@@ -90,6 +91,17 @@ func (l *lanes) enter(d *delivery, now time.Time) (run bool, back time.Duration)
 	}
 	ln.queue = slices.Insert(ln.queue, i, d)
 	return false, 0
+}
+
+// fresh returns an empty lane. The caller holds l.mu.
+func (l *lanes) fresh() *lane {
+	last := len(l.spare) - 1
+	if last < 0 {
+		return &lane{}
+	}
+	ln := l.spare[last]
+	l.spare = l.spare[:last]
+	return ln
 }
 
 // leave ends d's run. A positive retry says that d was given back with this delay.
@@ -175,6 +187,8 @@ func (l *lanes) tidy(key string, ln *lane, now time.Time) {
 	}
 	if ln.running == nil && len(ln.waiting) == 0 {
 		delete(l.byKey, key)
+		ln.queue = nil
+		l.spare = append(l.spare, ln)
 	}
 }
 

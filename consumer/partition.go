@@ -95,7 +95,7 @@ func (p *partition) resume() bool {
 // again is the delivery as it comes once more.
 func (d *delivery) again() *delivery {
 	return &delivery{
-		msg: d.msg, answer: d.answer, stream: d.stream, sequence: d.sequence, stored: d.stored,
+		msg: d.msg, consumer: d.consumer, stream: d.stream, sequence: d.sequence, stored: d.stored,
 		feed: d.feed, partition: d.partition, extra: d.extra, lane: d.lane, redrive: d.redrive,
 		redelivered: d.partition.tenure.Careful() || d.redrive.Replay > 0, delivered: d.delivered + 1, beat: time.Now(),
 	}

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"crypto/sha1" //nolint:gosec // for UUIDv5
 	"fmt"
 	"strconv"
 	"time"
@@ -22,7 +23,7 @@ func (c *Consumer) seal(ctx context.Context, d *delivery, cause event.Event, r r
 	step := r.step
 	out := make([]*nats.Msg, 0, len(step.Events)+len(step.Timers)+len(step.Cancel)+len(step.State))
 	for i, draft := range step.Events {
-		m, err := c.message(draft, c.identified(DerivedIdentity(c.cfg.Name, cause, i)))
+		m, err := c.message(draft, c.identified(derivedIdentity(c.cfg.Name, cause, d.key, i)))
 		if err != nil {
 			return nil, Permanent(fmt.Errorf("consumer: outgoing event %d of %s: %w", i, cause.Type(), err))
 		}
@@ -41,11 +42,7 @@ func (c *Consumer) seal(ctx context.Context, d *delivery, cause event.Event, r r
 
 // message is a draft as it is stored.
 func (c *Consumer) message(draft event.Draft, id event.Identity) (*nats.Msg, error) {
-	e, err := draft.Seal(id)
-	if err != nil {
-		return nil, err
-	}
-	m, err := c.bus.Message(e)
+	m, err := c.bus.Names().SealedMessage(draft, id)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +112,7 @@ func (c *Consumer) cancellation(cause event.Event, id TimerID) *nats.Msg {
 		Header: nats.Header{
 			jetstream.MsgRollup:    {jetstream.MsgRollupSubject},
 			jetstream.MsgTTLHeader: {tombstone},
-			nats.MsgIdHdr:          {derivedID(c.cfg.Name, cause, "cancel", id.Name, string(id.Key))},
+			nats.MsgIdHdr:          {derivedID(c.cfg.Name, event.EventKeyOf(cause), "cancel", id.Name, string(id.Key))},
 		},
 	}
 }
@@ -124,14 +121,18 @@ func (c *Consumer) cancellation(cause event.Event, id TimerID) *nats.Msg {
 // because of cause, but for its source: id UUIDv5(consumer, event key, index),
 // the cause's correlation and trace, causation the cause's id, time now.
 func DerivedIdentity(consumer event.Consumer, cause event.Event, index int) event.Identity {
-	return follow(cause, derivedID(consumer, cause, strconv.Itoa(index)), time.Now().UTC())
+	return derivedIdentity(consumer, cause, event.EventKeyOf(cause), index)
+}
+
+func derivedIdentity(consumer event.Consumer, cause event.Event, key event.EventKey, index int) event.Identity {
+	return follow(cause, derivedID(consumer, key, strconv.Itoa(index)), time.Now().UTC())
 }
 
 // TimerIdentity is the identity of the event of a timer that consumer sets
 // because of cause, but for its source: id UUIDv5(consumer, event key, "timer",
 // name, key), time the instant at which it is due, the rest as in [DerivedIdentity].
 func TimerIdentity(consumer event.Consumer, cause event.Event, id TimerID, due time.Time) event.Identity {
-	return follow(cause, derivedID(consumer, cause, "timer", id.Name, string(id.Key)), due)
+	return follow(cause, derivedID(consumer, event.EventKeyOf(cause), "timer", id.Name, string(id.Key)), due)
 }
 
 // follow is the identity of an event that cause leads to.
@@ -149,16 +150,20 @@ func follow(cause event.Event, id string, at time.Time) event.Identity {
 // outgoingIDs is the UUIDv5 namespace of derived event ids (ADR 0001).
 var outgoingIDs = uuid.MustParse("6f1f8a52-5c1c-5e0a-9d0b-4a7e2f0f6c11") //nolint:gochecknoglobals // Go has no constants of this type
 
-// derivedID is UUIDv5 over (consumer, event key of cause, parts). No part but
+// derivedID is UUIDv5 over (consumer, event key of the cause, parts). No part but
 // the last may contain a NUL.
-func derivedID(consumer event.Consumer, cause event.Event, parts ...string) string {
-	name := make([]byte, 0, 96)
+func derivedID(consumer event.Consumer, key event.EventKey, parts ...string) string {
+	name := make([]byte, 0, 128)
+	name = append(name, outgoingIDs[:]...)
 	name = append(name, consumer...)
 	name = append(name, 0)
-	name = append(name, event.EventKeyOf(cause)...)
+	name = append(name, key...)
 	for _, part := range parts {
 		name = append(name, 0)
 		name = append(name, part...)
 	}
-	return uuid.NewSHA1(outgoingIDs, name).String()
+	sum := sha1.Sum(name) //nolint:gosec // that is what UUIDv5 is made with
+	id := uuid.UUID(sum[:16])
+	id[6], id[8] = id[6]&0x0f|0x50, id[8]&0x3f|0x80
+	return id.String()
 }

@@ -30,7 +30,7 @@ type readsKey struct{}
 // Track returns a context for one run of a handler, and the Reads to which [Store.Get]
 // adds what is read with that context.
 func Track(ctx context.Context) (context.Context, *Reads) {
-	r := &Reads{all: map[read]struct{}{}}
+	r := new(Reads)
 	return context.WithValue(ctx, readsKey{}, r), r
 }
 
@@ -42,6 +42,9 @@ func note(ctx context.Context, x read) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all = map[read]struct{}{}
+	}
 	r.all[x] = struct{}{}
 }
 
