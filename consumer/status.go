@@ -98,7 +98,7 @@ func statuses(ctx context.Context, b *bus.Bus, only event.Consumer) ([]Status, e
 	for c := range s.durables {
 		known[c] = only == "" || c == only
 	}
-	for c := range s.heads {
+	for c := range s.paged {
 		known[c] = true
 	}
 	all := []Status{}
@@ -125,7 +125,7 @@ func (s *surveyed) status(ctx context.Context, c event.Consumer) (Status, error)
 		})
 	}
 	slices.SortFunc(status.Durables, func(a, b DurableStatus) int { return strings.Compare(a.Name, b.Name) })
-	if s.heads[c] == nil {
+	if !s.paged[c] {
 		status.ofDurables()
 		return status, nil
 	}

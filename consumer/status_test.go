@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -41,7 +42,12 @@ func (o *observed) ok(err error) {
 // publish stores an event of order.placed.v1 and returns its sequence.
 func (o *observed) publish(key event.Key) uint64 {
 	o.Helper()
-	e, err := o.bus.Seal(event.Draft{Type: "order.placed.v1", Key: key})
+	return o.event("order.placed.v1", key)
+}
+
+func (o *observed) event(t event.Type, key event.Key) uint64 {
+	o.Helper()
+	e, err := o.bus.Seal(event.Draft{Type: t, Key: key})
 	o.ok(err)
 	r, err := o.bus.Publish(o.Context(), e)
 	o.ok(err)
@@ -52,7 +58,8 @@ func (o *observed) publish(key event.Key) uint64 {
 func (o *observed) page(partition int, owner, kind string, floor uint64) {
 	o.Helper()
 	o.store(fmt.Sprintf("ledger.inventory.%d.page", partition), nats.Header{
-		"Farandole-Owner": {owner}, "Farandole-Page": {kind}, "Farandole-Floor": {fmt.Sprint(floor)},
+		"Farandole-Owner": {owner}, "Farandole-Page": {kind}, "Farandole-Floor": {fmt.Sprint(floor)}, "Farandole-Serial": {"1"},
+		"Farandole-Types": {"order.placed.v1 order.archived.v1@0"},
 	}, "")
 }
 
@@ -102,13 +109,13 @@ func TestStatusOfPartitions(t *testing.T) {
 	first := o.publish(key)
 	o.publish(key)
 	o.publish(key)
+	o.event("order.archived.v1", key) // whoever handled these is gone
 	other := event.Key("ord-2")
 	for i := 3; event.PartitionOf(other, event.DefaultPartitions) == p; i++ {
 		other = event.Key(fmt.Sprint("ord-", i))
 	}
 	q := event.PartitionOf(other, event.DefaultPartitions)
 	o.publish(other)
-	o.store("ledger.inventory.durable", nil, `{"state":"known","subjects":["`+names.EventsStream()+" "+names.TypeFilter("order.placed.v1")+`","GITHUB events.pull.created.v1.>"]}`)
 	o.store(fmt.Sprintf("ledger.inventory.%d.%s", p, event.NewEventKey("/s", "1")), nil, `{"state":"waiting","failures":1}`)
 	o.store(fmt.Sprintf("ledger.inventory.%d.%s", p, event.NewEventKey("/s", "2")), nil, `{"state":"parked","failures":5}`)
 	o.store("timer.inventory.retry."+string(event.NewEventKey("/s", "1")), nil, "{}")
@@ -186,4 +193,44 @@ func TestStatusOfDurables(t *testing.T) {
 	if _, err := consumer.Look(t.Context(), o.bus, "No Name"); !errors.Is(err, event.ErrInvalidConsumer) {
 		t.Errorf("a name that is none: %v", err)
 	}
+}
+
+func TestStatusOfProcessesAtWork(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.kind = partitionKind
+	hold := make(chan struct{})
+	r := consumer.NewRegistry()
+	consumer.Handle(r, placed, func(ctx context.Context, e event.Event, _ orderData) (consumer.Step, error) {
+		if event.PartitionKey(e) == "ord-0" {
+			select {
+			case <-hold:
+			case <-ctx.Done():
+			}
+		}
+		return pay(e), nil
+	})
+	look := func(check func(consumer.Status) bool) {
+		t.Helper()
+		bustest.Eventually(t, soon, func() error {
+			status, err := consumer.Look(t.Context(), s.bus, config().Name)
+			if err == nil && !check(status) {
+				err = fmt.Errorf("status is %+v", status)
+			}
+			return err
+		})
+	}
+	owned := func(status consumer.Status) bool {
+		return len(status.Members) == 2 && !slices.ContainsFunc(status.Partitions, func(p consumer.PartitionStatus) bool { return !p.Owned })
+	}
+	s.start(config(), r, nil)
+	s.start(config(), r, nil)
+	look(owned)
+	for k := range 20 {
+		s.publish(placed.New(event.Key(fmt.Sprintf("ord-%d", k)), orderData{}))
+	}
+	bustest.Eventually(t, soon, func() bool { return len(s.stored(paid.Type())) == 19 })
+	look(func(status consumer.Status) bool { return owned(status) && status.Lag > 0 && status.InFlight > 0 })
+	close(hold)
+	look(func(status consumer.Status) bool { return owned(status) && status.Lag == 0 && status.InFlight == 0 })
 }

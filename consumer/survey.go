@@ -5,15 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer/internal/durable"
+	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
 )
@@ -23,24 +24,9 @@ type surveyed struct {
 	bus      *bus.Bus
 	count    int // partitions of the system
 	durables map[event.Consumer][]*jetstream.ConsumerInfo
-	heads    map[event.Consumer]map[int]head
+	paged    map[event.Consumer]bool // has pages
 	deferred map[event.Consumer]int
 }
-
-// head is the last page of a partition.
-type head struct {
-	owner, kind string
-	floor       uint64
-	at          time.Time
-}
-
-// Headers of a page, see docs/contract.md.
-const (
-	pageKindHeader  = "Farandole-Page"
-	pageOwnerHeader = "Farandole-Owner"
-	pageFloorHeader = "Farandole-Floor"
-	farewell        = "farewell"
-)
 
 // survey asks about one consumer, or about all for "".
 func survey(ctx context.Context, b *bus.Bus, c event.Consumer) (*surveyed, error) {
@@ -50,9 +36,9 @@ func survey(ctx context.Context, b *bus.Bus, c event.Consumer) (*surveyed, error
 	}
 	s := &surveyed{
 		bus: b, count: bus.Partitions(stream.CachedInfo().Config), durables: map[event.Consumer][]*jetstream.ConsumerInfo{},
-		heads: map[event.Consumer]map[int]head{}, deferred: map[event.Consumer]int{},
+		paged: map[event.Consumer]bool{}, deferred: map[event.Consumer]int{},
 	}
-	return s, errors.Join(s.readDurables(ctx, stream), s.readHeads(ctx, c), s.readDeferred(ctx, c))
+	return s, errors.Join(s.readDurables(ctx, stream), s.readPaged(ctx, stream, c), s.readDeferred(ctx, c))
 }
 
 func (s *surveyed) readDurables(ctx context.Context, stream jetstream.Stream) error {
@@ -113,24 +99,26 @@ func (s *surveyed) ledgerTokens(subject string) (c event.Consumer, partition int
 	return event.Consumer(tokens[0]), partition, tokens[2], err == nil
 }
 
-func (s *surveyed) readHeads(ctx context.Context, c event.Consumer) error {
-	cfg := bus.ScanConfig{Filter: s.ledgerFilter(c, "*.page"), HeadersOnly: true}
-	return s.bus.ScanMessages(ctx, s.bus.Names().EventsStream(), cfg, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
-		c, partition, _, ok := s.ledgerTokens(m.Subject())
-		if !ok {
-			return true, nil
+func (s *surveyed) readPaged(ctx context.Context, stream jetstream.Stream, c event.Consumer) error {
+	subjects, err := s.subjects(ctx, stream, s.ledgerFilter(c, "*.page"))
+	for _, subject := range subjects {
+		if c, _, _, ok := s.ledgerTokens(subject); ok {
+			s.paged[c] = true
 		}
-		h := m.Headers()
-		floor, err := strconv.ParseUint(h.Get(pageFloorHeader), 10, 64)
-		if err != nil {
-			return false, fmt.Errorf("page %s at sequence %d: %s is %q", m.Subject(), meta.Sequence.Stream, pageFloorHeader, h.Get(pageFloorHeader))
+	}
+	return err
+}
+
+// subjects are those of a stream that a filter selects.
+func (s *surveyed) subjects(ctx context.Context, stream jetstream.Stream, filter string) (subjects []string, err error) {
+	err = s.bus.Ask(ctx, "STREAM.INFO."+stream.CachedInfo().Config.Name, func(ctx context.Context) error {
+		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(filter))
+		if err == nil {
+			subjects = slices.Collect(maps.Keys(info.State.Subjects))
 		}
-		if s.heads[c] == nil {
-			s.heads[c] = map[int]head{}
-		}
-		s.heads[c][partition] = head{owner: h.Get(pageOwnerHeader), kind: h.Get(pageKindHeader), floor: floor, at: meta.Timestamp.UTC()}
-		return true, nil
+		return err
 	})
+	return subjects, err
 }
 
 func (s *surveyed) readDeferred(ctx context.Context, c event.Consumer) error {
@@ -141,25 +129,21 @@ func (s *surveyed) readDeferred(ctx context.Context, c event.Consumer) error {
 	if err != nil {
 		return err
 	}
-	filter := s.bus.Names().TimersFilter(c, dlq.TimerRetry)
-	var info *jetstream.StreamInfo
-	err = s.bus.Ask(ctx, "STREAM.INFO."+stream.CachedInfo().Config.Name, func(ctx context.Context) (err error) {
-		info, err = stream.Info(ctx, jetstream.WithSubjectFilter(filter))
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for subject := range info.State.Subjects {
+	subjects, err := s.subjects(ctx, stream, s.bus.Names().TimersFilter(c, dlq.TimerRetry))
+	for _, subject := range subjects {
 		c, _, _ := strings.Cut(strings.TrimPrefix(subject, s.bus.Names().Root("timer.")), ".")
 		s.deferred[event.Consumer(c)]++
 	}
-	return nil
+	return err
 }
 
 // partitions tells where a consumer's partitions stand.
 func (s *surveyed) partitions(ctx context.Context, c event.Consumer, live []Member) ([]PartitionStatus, error) {
-	types, err := s.types(ctx, c)
+	ledger, err := dedup.NewPartitions(s.bus, dedup.PartitionsConfig{})
+	if err != nil {
+		return nil, err
+	}
+	heads, err := ledger.Heads(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -167,19 +151,14 @@ func (s *surveyed) partitions(ctx context.Context, c event.Consumer, live []Memb
 	if err != nil {
 		return nil, err
 	}
+	taken := s.taken(c)
 	all := make([]PartitionStatus, s.count)
 	for n := range all {
-		h := s.heads[c][n]
-		p := PartitionStatus{Partition: n, Owner: h.owner, Floor: h.floor, Page: h.kind, At: h.at, Retries: retries[n]}
-		p.Owned = h.kind != farewell && slices.ContainsFunc(live, func(m Member) bool { return m.ID == h.owner })
-		filters := []string{s.bus.Names().RedrivePartitionFilter(c, n)}
-		for _, t := range types {
-			filters = append(filters, s.bus.Names().TypePartitionFilter(t, n))
-		}
-		p.Lag, err = durable.CountPending(ctx, s.bus, s.bus.Names().EventsStream(), jetstream.ConsumerConfig{
-			FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: h.floor + 1,
-		})
-		if err != nil {
+		h := heads[n]
+		h.Partition = n
+		p := PartitionStatus{Partition: n, Owner: h.Owner, Floor: h.Floor, Page: h.Page, At: h.At.UTC(), Retries: retries[n]}
+		p.Owned = !h.Farewell && slices.ContainsFunc(live, func(m Member) bool { return m.ID == h.Owner })
+		if p.Lag, err = s.lag(ctx, c, h, taken); err != nil {
 			return nil, err
 		}
 		all[n] = p
@@ -187,41 +166,46 @@ func (s *surveyed) partitions(ctx context.Context, c event.Consumer, live []Memb
 	return all, nil
 }
 
-// types are the event types of a consumer: those that its ledger remembers, and
-// those that its durables take now.
-func (s *surveyed) types(ctx context.Context, c event.Consumer) (types []event.Type, err error) {
-	names := s.bus.Names()
-	var filters []string
-	m, err := s.bus.Latest(ctx, names.EventsStream(), s.ledgerFilter(c, "durable"))
-	if err != nil {
-		return nil, err
-	}
-	if m != nil {
-		var given struct {
-			Subjects []string `json:"subjects"` // each after its stream's name
-		}
-		if err := json.Unmarshal(m.Data, &given); err != nil {
-			return nil, fmt.Errorf("%s at sequence %d: %w", m.Subject, m.Sequence, err)
-		}
-		for _, subject := range given.Subjects {
-			if filter, ok := strings.CutPrefix(subject, names.EventsStream()+" "); ok {
-				filters = append(filters, filter)
-			}
-		}
-	}
+// taken are the event types that a consumer's durables take now.
+func (s *surveyed) taken(c event.Consumer) map[event.Type]bool {
+	types := map[event.Type]bool{}
 	for _, d := range s.durables[c] {
-		filters = append(filters, filtersOf(d.Config)...)
-	}
-	for _, filter := range filters {
-		rest, ok := strings.CutPrefix(filter, names.Root("events."))
-		if tokens := strings.Split(rest, "."); ok && len(tokens) > 3 {
-			if t := event.Type(strings.Join(tokens[:3], ".")); t.Validate() == nil {
-				types = append(types, t)
+		for _, filter := range filtersOf(d.Config) {
+			rest, ok := strings.CutPrefix(filter, s.bus.Names().Root("events."))
+			if tokens := strings.Split(rest, "."); ok && len(tokens) > 3 {
+				types[event.Type(strings.Join(tokens[:3], "."))] = true
 			}
 		}
 	}
-	slices.Sort(types)
-	return slices.Compact(types), nil
+	return types
+}
+
+// lag counts the events of a partition that are stored after those that have ended.
+// Types that are behind the floor count if somebody takes them: else they were
+// handled by a version of the consumer that is gone.
+func (s *surveyed) lag(ctx context.Context, c event.Consumer, h dedup.Head, taken map[event.Type]bool) (lag uint64, err error) {
+	names := s.bus.Names()
+	after := map[uint64][]string{h.Floor: {names.RedrivePartitionFilter(c, h.Partition)}}
+	for t, at := range h.Types {
+		if at == h.Floor || taken[t] {
+			after[at] = append(after[at], names.TypePartitionFilter(t, h.Partition))
+		}
+	}
+	for t := range taken {
+		if _, told := h.Types[t]; !told { // it is new
+			after[0] = append(after[0], names.TypePartitionFilter(t, h.Partition))
+		}
+	}
+	for at, filters := range after {
+		n, err := durable.CountPending(ctx, s.bus, names.EventsStream(), jetstream.ConsumerConfig{
+			FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: at + 1,
+		})
+		if err != nil {
+			return 0, err
+		}
+		lag += n
+	}
+	return lag, nil
 }
 
 // retries counts the events of each partition that have failed and come again: their

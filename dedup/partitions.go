@@ -110,7 +110,12 @@ type Head struct {
 	Owner     string // "" if it never had one
 	Farewell  bool   // the owner has ended, and nothing runs
 	Floor     uint64 // up to this sequence everything has ended
-	At        time.Time
+	// Types says up to which sequence the events of each type have ended: up to the
+	// floor, but for those that the owner before did not handle.
+	Types map[event.Type]uint64
+	// Page is what the page is: "fence", "page" or "farewell".
+	Page string
+	At   time.Time
 }
 
 // Heads returns the last pages of a consumer's partitions, by partition, of those
@@ -138,7 +143,14 @@ func (l *Partitions) Heads(ctx context.Context, c event.Consumer) (map[int]Head,
 		if err != nil {
 			continue // not one of ours
 		}
-		heads[n] = Head{Partition: n, Owner: p.owner, Farewell: p.kind == pageFarewell, Floor: p.floor, At: m.Time}
+		h := Head{
+			Partition: n, Owner: p.owner, Farewell: p.kind == pageFarewell, Floor: p.floor,
+			Types: map[event.Type]uint64{}, Page: string(p.kind), At: m.Time,
+		}
+		for t, at := range p.types {
+			h.Types[t] = min(at, p.floor)
+		}
+		heads[n] = h
 	}
 	return heads, nil
 }

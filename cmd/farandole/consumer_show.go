@@ -28,15 +28,11 @@ func (w watchFlag) look(ctx context.Context, a *app, f func(*bus.Bus) error) err
 			if !first && a.shows {
 				fmt.Fprint(a.out, "\x1b[H\x1b[2J") // the new look takes the place of the last one
 			}
-			err := f(b)
-			switch {
-			case w.Watch && ctx.Err() != nil:
-				return nil // the ordinary end
-			case err != nil || !w.Watch:
+			if err := f(b); !w.Watch || err != nil && ctx.Err() == nil {
 				return err
 			}
 			if !backoff.Wait(ctx, watchEvery) {
-				return nil
+				return nil // the ordinary end
 			}
 		}
 	})

@@ -101,7 +101,7 @@ func TestConsumerShow(t *testing.T) {
 		t.Errorf("show for people: %+v", got)
 	}
 	s.send(t, &nats.Msg{Subject: s.Names().Root("ledger.inventory.7.page"), Header: nats.Header{
-		"Farandole-Owner": {"4hq2xkz7ma"}, "Farandole-Page": {"page"}, "Farandole-Floor": {"12"},
+		"Farandole-Owner": {"4hq2xkz7ma"}, "Farandole-Page": {"page"}, "Farandole-Floor": {"12"}, "Farandole-Serial": {"3"},
 	}})
 	got = s.run(t, "", "consumer", "show", "inventory")
 	if got.code != exitDone || !strings.Contains(got.out, "no members") || !strings.Contains(got.out, "4hq2xkz7ma (gone)") {

@@ -173,8 +173,7 @@ func (g *Group) keep(ctx context.Context, part string, work func(context.Context
 	for {
 		err := work(ctx)
 		switch {
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // it was told to end
+		case ctx.Err() != nil: // that is why
 		case errors.Is(err, bus.ErrClosed):
 			return err
 		case errors.Is(err, bus.ErrNoStream):
@@ -182,7 +181,9 @@ func (g *Group) keep(ctx context.Context, part string, work func(context.Context
 		default:
 			g.fail(part, err)
 		}
-		backoff.Wait(ctx, backoff.Around(tryAgain))
+		if !backoff.Wait(ctx, backoff.Around(tryAgain)) {
+			return nil
+		}
 	}
 }
 
