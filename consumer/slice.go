@@ -17,7 +17,7 @@ import (
 
 // slice is what one feed reads of the event stream: the partitions that were taken
 // at once. Its durable is this process's alone, and is made anew whenever a message
-// got lost or the slice has become smaller: it begins where the last one ended.
+// got lost or the slice has become smaller.
 type slice struct {
 	consumer   *Consumer
 	owner      string // this process's id, which makes the durable's name its own
@@ -32,7 +32,7 @@ type slice struct {
 	broken chan struct{} // asks for another durable
 
 	mu     sync.Mutex
-	next   uint64   // all messages before it were delivered
+	next   uint64   // all messages before it were delivered, or have ended
 	heard  uint64   // by the present durable
 	handed []handed // delivered and not told to the server, oldest first
 	caught bool     // a slice that catches up has delivered all there was
@@ -81,6 +81,22 @@ func newCatchUp(c *Consumer, owner string, count int, partitions map[int]*partit
 	return s
 }
 
+// first is where a durable begins: with the first message that has not ended. Those
+// that this process holds come again and are not handled again: so the server shows
+// them, too, until they end.
+func (s *slice) first() uint64 {
+	if s.behind != nil {
+		return s.next
+	}
+	first := s.next
+	for _, p := range s.partitions {
+		if !p.closed() {
+			first = min(first, p.tenure.Floor()+1)
+		}
+	}
+	return first
+}
+
 // live are the partitions of the slice that this process still owns.
 func (s *slice) live() (live []int) {
 	for n, p := range s.partitions {
@@ -116,7 +132,7 @@ func (s *slice) bind(ctx context.Context, before string) (string, error) {
 	s.remove(ctx, before)
 	s.mu.Lock()
 	name := fmt.Sprintf("%s-%s-%d", s.consumer.cfg.Name, s.owner, s.consumer.durables.Add(1))
-	from := s.next
+	from := s.first()
 	s.heard, s.handed = 0, nil
 	s.mu.Unlock()
 	err := b.Ask(ctx, "CONSUMER.CREATE."+stream+"."+name, func(ctx context.Context) error {
@@ -204,7 +220,7 @@ func (s *slice) take(m *nats.Msg, meta *nats.MsgMetadata) *partition {
 		return nil
 	}
 	s.heard++
-	s.next = meta.Sequence.Stream + 1
+	s.next = max(s.next, meta.Sequence.Stream+1)
 	names := s.consumer.bus.Names()
 	n, ok := names.StoredPartition(names.Stored(m.Subject, s.count))
 	if !ok {
@@ -217,10 +233,15 @@ func (s *slice) take(m *nats.Msg, meta *nats.MsgMetadata) *partition {
 			p = nil
 		}
 	}
-	if p != nil && !p.enter(meta.Sequence.Stream, s.behind != nil) {
-		p = nil
+	entered := p != nil && p.enter(meta.Sequence.Stream, s.behind != nil)
+	held := p
+	if p != nil && !entered && !p.tenure.Holds(meta.Sequence.Stream) {
+		held = nil
 	}
-	s.handed = append(s.handed, handed{meta.Sequence.Stream, p, m.Reply})
+	s.handed = append(s.handed, handed{meta.Sequence.Stream, held, m.Reply})
+	if !entered {
+		return nil
+	}
 	return p
 }
 

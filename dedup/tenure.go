@@ -310,6 +310,13 @@ func (t *Tenure) Behind() map[event.Type]uint64 {
 	return maps.Clone(t.behind)
 }
 
+// Holds reports whether a message has entered and not ended.
+func (t *Tenure) Holds(sequence uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.window.holds(sequence)
+}
+
 // EnterBehind takes in a message below the floor, as Enter does above it.
 func (t *Tenure) EnterBehind(sequence uint64) bool {
 	t.mu.Lock()

@@ -51,6 +51,15 @@ func (w *window) enterBehind(sequence uint64) bool {
 	return true
 }
 
+// holds reports whether a message has entered and not ended.
+func (w *window) holds(sequence uint64) bool {
+	if _, behind := w.behind[sequence]; behind {
+		return true
+	}
+	i := sort.Search(len(w.open), func(i int) bool { return w.open[i].sequence >= sequence })
+	return i < len(w.open) && w.open[i].sequence == sequence && w.open[i].state != placeEnded
+}
+
 // set says what has become of a message.
 func (w *window) set(sequence uint64, state placeState) {
 	if _, behind := w.behind[sequence]; behind {
