@@ -24,7 +24,6 @@ const (
 	nameNaive     = "naive"
 	nameWatermill = "watermill"
 	nameKV        = "farandole kv"
-	nameStream    = "farandole stream"
 	namePartition = "farandole partition"
 	nameKVBound   = "kv by hand"
 	nameBatches   = "batches by hand"
@@ -37,7 +36,6 @@ func variants() []variant {
 		{nameNaive, naive},
 		{nameWatermill, watermillHop},
 		{nameKV, hopbench.Farandole(ledger.KV, hopbench.DefaultConcurrency)},
-		{nameStream, hopbench.Farandole(ledger.Stream, hopbench.DefaultConcurrency)},
 		{namePartition, hopbench.Farandole(ledger.Partition, hopbench.DefaultConcurrency)},
 		{nameKVBound, kvByHand},
 		{nameBatches, batchesByHand},
@@ -57,7 +55,7 @@ func about(name string) string {
 	case nameKVBound:
 		return "bound: what the KV ledger writes, pipelined, and nothing else"
 	case nameBatches:
-		return "bound: what the stream ledger writes, and nothing else"
+		return "bound: outgoing events and a mark for each, in batches, and nothing else"
 	case namePages:
 		return "bound: what the partition ledger writes, and nothing else"
 	default:

@@ -109,8 +109,7 @@ func kvByHand(ctx context.Context, s *hopbench.Stage, n int) error {
 	})
 }
 
-// batchesByHand writes what the stream ledger writes: batches of outgoing
-// events and marks, one at a time, as large as what has come meanwhile.
+// batchesByHand writes batches of outgoing events and a mark for each, one at a time, as large as what has come meanwhile.
 func batchesByHand(ctx context.Context, s *hopbench.Stage, n int) error {
 	return batchesOf(ctx, s, n, bus.MaxBatch/2, func(batch []jetstream.Msg) error { return commit(ctx, s, batch) })
 }

@@ -37,8 +37,8 @@ func (b *bench) latency(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	starters := []starter{startRaw, startFarandole(ledger.KV), startFarandole(ledger.Stream)}
-	figures := []latencyFigure{{Name: nameRaw}, {Name: nameKV}, {Name: nameStream}}
+	starters := []starter{startRaw, startFarandole(ledger.KV), startFarandole(ledger.Partition)}
+	figures := []latencyFigure{{Name: nameRaw}, {Name: nameKV}, {Name: namePartition}}
 	for rep := range b.reps {
 		for i, start := range starters {
 			samples, err := idleHops(ctx, connect, b.idle, start)

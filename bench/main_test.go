@@ -189,7 +189,7 @@ func TestJudge(t *testing.T) {
 				{Name: nameNaive, Median: stream / 8},
 				{Name: nameWatermill, Median: 20},
 				{Name: nameKV, Median: 45},
-				{Name: nameStream, Median: stream},
+				{Name: namePartition, Median: stream},
 			}})
 		}
 		return r
@@ -212,9 +212,9 @@ func TestJudge(t *testing.T) {
 		r    *results
 		want string
 	}{
-		{"nothing measured", &results{}, "-----------------"},
-		{"at the bounds", full(67.5), "+++++++x+x+xx++x+"},
-		{"slower", full(44), "+xx++++x+x+xx++x+"},
+		{"nothing measured", &results{}, "-------------------"},
+		{"at the bounds", full(67.5), "++xx+++++x+x+xx++x+"},
+		{"slower", full(44), "+xxx+x+++x+x+xx++x+"},
 	} {
 		if got := outcomes(tt.r); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)

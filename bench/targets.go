@@ -26,16 +26,13 @@ type verdict struct {
 func targets() []target {
 	return []target{
 		{"hop, KV ledger / raw", 0.45, false, hops(settingR1, nameKV, settingR1, nameRaw)},
-		{"hop, stream ledger / raw", 0.45, false, hops(settingR1, nameStream, settingR1, nameRaw)},
-		{"hop, stream ledger / KV ledger, three replicas", 1.5, false, hops(settingR3, nameStream, settingR3, nameKV)},
 		{"hop, partition ledger / raw", 0.60, false, hops(settingR1, namePartition, settingR1, nameRaw)},
 		{"hop, partition ledger / raw, three replicas", 0.90, false, hops(settingR3, namePartition, settingR3, nameRaw)},
 		{"hop, partition ledger / raw, sync_interval: always", 5.0, false, hops(settingSync, namePartition, settingSync, nameRaw)},
 		{"hop, partition ledger / Watermill without dedup", 2.0, false, hops(settingR1, namePartition, settingR1, nameWatermill)},
 		{"hop, partition ledger / Watermill without dedup, three replicas", 3.0, false, hops(settingR3, namePartition, settingR3, nameWatermill)},
 		{"hop, KV ledger / Watermill without dedup", 2.2, false, hops(settingR1, nameKV, settingR1, nameWatermill)},
-		{"hop, stream ledger / Watermill without dedup", 2.2, false, hops(settingR1, nameStream, settingR1, nameWatermill)},
-		{"hop, stream ledger / naive loop, sync_interval: always", 8, false, hops(settingSync, nameStream, settingSync, nameNaive)},
+		{"hop, partition ledger / naive loop, sync_interval: always", 8, false, hops(settingSync, namePartition, settingSync, nameNaive)},
 		{"publish, bus / raw", 0.90, false, func(r *results) (float64, bool) {
 			if r.Publish == nil {
 				return 0, false

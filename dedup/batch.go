@@ -248,7 +248,13 @@ func (b *batch) overtaken(ctx context.Context, steps []*step) bool {
 		}
 	}
 	for t := range tenures {
-		if last[t.subject] > t.last { // or it is our own, and its answer got lost: reading it again tells
+		sequence := last[t.subject]
+		if sequence < t.last && all {
+			sequence = b.ask(ctx, t.subject, t.last)
+		}
+		// A newer page may be our own, and its answer got lost: reading it again tells.
+		// None, or an older one, is that of a stream that was purged or made anew.
+		if sequence > t.last || sequence < t.last && all {
 			t.lose()
 		}
 	}

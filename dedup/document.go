@@ -43,11 +43,14 @@ const (
 	deletedFor = time.Minute
 )
 
+// documents are what a ledger in the event stream knows of documents.
+type documents struct{ marks *streamStore }
+
 // Document reads a document for a step. It shows changes of this process that
 // are not committed yet: should they fail, the step that builds on them is
 // [ErrStale]. Errors match [ErrHalfStored], [ErrNoStream], [bus.ErrUnavailable]
 // or [bus.ErrClosed].
-func (l *Stream) Document(ctx context.Context, subject string) (Document, error) {
+func (l documents) Document(ctx context.Context, subject string) (Document, error) {
 	g := l.marks.group
 	if d, ok := g.peek(subject); ok {
 		return d, nil
@@ -68,7 +71,7 @@ func (l *Stream) Document(ctx context.Context, subject string) (Document, error)
 
 // Committed reads a document as it is in the stream. With replicas it may lag
 // behind the latest change. Errors are those of Document.
-func (l *Stream) Committed(ctx context.Context, subject string) (Document, error) {
+func (l documents) Committed(ctx context.Context, subject string) (Document, error) {
 	m, err := l.marks.last(ctx, subject)
 	return documentOf(subject, m, err)
 }
@@ -90,7 +93,7 @@ func documentOf(subject string, m *jetstream.RawStreamMsg, err error) (Document,
 // Confirm returns nil when documents are committed as they were read: messages
 // of [KeepDocument]. Otherwise the error matches [ErrStale], and what was made
 // of them is void; or [bus.ErrUnavailable], [bus.ErrClosed] or [ErrNoStream].
-func (l *Stream) Confirm(ctx context.Context, reads []*nats.Msg) error {
+func (l documents) Confirm(ctx context.Context, reads []*nats.Msg) error {
 	s, err := newStep(nil, 0, reads), error(nil)
 	committed := s.reads
 	if s.reads = nil; len(s.docs) > 0 { // what is not committed yet is waited for
@@ -106,7 +109,7 @@ func (l *Stream) Confirm(ctx context.Context, reads []*nats.Msg) error {
 	return nil
 }
 
-// PutDocument is the message that writes a document within [Stream.Complete],
+// PutDocument is the message that writes a document within [Partitions.Complete],
 // if it still is at the given version.
 func PutDocument(subject string, data []byte, based Version) *nats.Msg {
 	return &nats.Msg{
@@ -123,7 +126,7 @@ func DeleteDocument(subject string, based Version) *nats.Msg {
 	return m
 }
 
-// KeepDocument is the message that says within [Stream.Complete] that the step
+// KeepDocument is the message that says within [Partitions.Complete] that the step
 // rests on a document, at the version in which it was read, and leaves it as it
 // is. It is checked right before the step is stored; only putting the document
 // back as it is makes both one.

@@ -184,7 +184,7 @@ func (g *group) setHalf(err error) {
 
 // Health returns an error matching [ErrHalfStored] while the server has stored
 // half a batch of this ledger, else nil.
-func (l *Stream) Health() error { return l.marks.group.health() }
+func (l documents) Health() error { return l.marks.group.health() }
 
 func (g *group) health() error {
 	g.mu.Lock()

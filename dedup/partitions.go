@@ -44,7 +44,7 @@ type PartitionsConfig struct {
 // [Request] names both. There is nothing to claim from others.
 type Partitions struct {
 	*engine
-	marks  *partitionStore
+	documents
 	claims bool
 	serial atomic.Uint64 // of pages
 
@@ -61,9 +61,9 @@ func NewPartitions(b *bus.Bus, cfg PartitionsConfig) (*Partitions, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &partitionStore{newStreamStore(b, retention, cfg.Logger)}
+	s := newStreamStore(b, retention, cfg.Logger)
 	return &Partitions{
-		engine: newEngine(s, retention, time.Now, cfg.Logger), marks: s, claims: cfg.Claims,
+		engine: newEngine(&partitionStore{s}, retention, time.Now, cfg.Logger), documents: documents{s}, claims: cfg.Claims,
 		tenures: map[*Tenure]struct{}{},
 	}, nil
 }
@@ -177,8 +177,9 @@ func (l *Partitions) Run(ctx context.Context) error {
 	}
 }
 
-// Health is that of the documents' ledger: see [Stream.Health].
-func (l *Partitions) Health() error { return l.marks.group.health() }
+// Health returns an error matching [ErrHalfStored] while the server has stored half a
+// batch of this ledger, else nil.
+func (l *Partitions) Health() error { return l.documents.Health() }
 
 // Mark returns what is known of an event; false when nothing is, or no longer. An event
 // that has ended without a story is looked for on all pages: that is for people.

@@ -34,8 +34,11 @@ type StreamConfig struct {
 // batch; steps that are ready at the same time share one.
 type Stream struct {
 	*engine
-	marks *streamStore
+	documents
 }
+
+// Health is that of the documents.
+func (l *Stream) Health() error { return l.documents.Health() }
 
 var _ Ledger = (*Stream)(nil)
 
@@ -49,7 +52,7 @@ func NewStream(b *bus.Bus, cfg StreamConfig) (*Stream, error) {
 	s := newStreamStore(b, retention, cfg.Logger)
 	e := newEngine(s, retention, time.Now, cfg.Logger)
 	e.claimless = !cfg.Claims
-	return &Stream{engine: e, marks: s}, nil
+	return &Stream{engine: e, documents: documents{s}}, nil
 }
 
 func newStreamStore(b *bus.Bus, retention time.Duration, log zerolog.Logger) *streamStore {

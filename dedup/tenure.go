@@ -363,6 +363,23 @@ func (t *Tenure) Farewell(ctx context.Context) error {
 	return err
 }
 
+// Review ends the tenure if the stream no longer has its last page, because it was
+// purged or made anew: then there may be new events below what was read. The
+// error matches [bus.ErrUnavailable] or [ErrNoStream].
+func (t *Tenure) Review(ctx context.Context) error {
+	t.mu.Lock()
+	last := t.last
+	t.mu.Unlock()
+	m, err := t.ledger.marks.latest(ctx, t.subject)
+	if err != nil {
+		return fmt.Errorf("dedup: review partition %d of %s: %w", t.partition, t.consumer, err)
+	}
+	if sequenceOf(m) < last {
+		t.lose()
+	}
+	return nil
+}
+
 // lose ends the tenure without a word.
 func (t *Tenure) lose() {
 	t.mu.Lock()

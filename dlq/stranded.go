@@ -48,6 +48,8 @@ func statusOf(err error) Status {
 }
 
 // durableTakes reports whether the durable of a consumer gets what is stored on subject.
+// A consumer that shares its events by partition has none for long: whoever owns the
+// partition gets it. Its pages tell that there is such a consumer.
 func (s *Stream) durableTakes(ctx context.Context, c event.Consumer, subject string) (bool, error) {
 	if c.Validate() != nil { // a letter of another tool
 		return false, nil //nolint:nilerr // no durable has such a name
@@ -59,7 +61,7 @@ func (s *Stream) durableTakes(ctx context.Context, c event.Consumer, subject str
 	})
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
-		return false, nil
+		return s.hasPages(ctx, c)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return false, fmt.Errorf("dlq: look for consumer %s: %w: stream %s does not exist", c, bus.ErrNoStream, s.names.EventsStream())
 	case err != nil:
@@ -72,6 +74,19 @@ func (s *Stream) durableTakes(ctx context.Context, c event.Consumer, subject str
 	return len(cfg.FilterSubjects) == 0 || slices.ContainsFunc(cfg.FilterSubjects, func(filter string) bool {
 		return event.SubjectCovers(filter, subject)
 	}), nil
+}
+
+// hasPages reports whether a consumer has ever owned a partition.
+func (s *Stream) hasPages(ctx context.Context, c event.Consumer) (bool, error) {
+	stream, err := s.bus.Stream(ctx, s.names.EventsStream())
+	if err != nil {
+		return false, s.wrap("look for consumer "+string(c), err)
+	}
+	info, err := s.subjects(ctx, stream, s.names.Root("ledger."+string(c)+".*.page"))
+	if err != nil {
+		return false, s.wrap("look for consumer "+string(c), err)
+	}
+	return len(info.State.Subjects) > 0, nil
 }
 
 // stranded finds what waits for consumers that have no durable. It learns the

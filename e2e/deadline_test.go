@@ -14,7 +14,7 @@ import (
 // their orders have: each ends confirmed and paid, or cancelled and refunded.
 func TestDeadline_racing_completion(t *testing.T) {
 	t.Parallel()
-	for _, ledger := range []string{"kv", "stream"} {
+	for _, ledger := range []string{"kv", "partition"} {
 		t.Run(ledger, func(t *testing.T) {
 			t.Parallel()
 			raceDeadlines(t, newSystem(t, "--ledger", ledger, "--deadline", "2s", "--concurrency", "128", "--sync-always=false"), 100)

@@ -84,9 +84,9 @@ func TestDemoStorm(t *testing.T) {
 		seeds, orders = 20, 200
 	}
 	for name, flags := range map[string]func(testing.TB) []string{
-		"KV ledger":     func(testing.TB) []string { return []string{"--ledger", "kv"} },
-		"stream ledger": func(testing.TB) []string { return []string{"--ledger", "stream"} },
-		"Postgres":      func(tb testing.TB) []string { tb.Helper(); return []string{"--database-url", pgtest.Database(tb)} },
+		"KV ledger":        func(testing.TB) []string { return []string{"--ledger", "kv"} },
+		"partition ledger": func(testing.TB) []string { return []string{"--ledger", "partition"} },
+		"Postgres":         func(tb testing.TB) []string { tb.Helper(); return []string{"--database-url", pgtest.Database(tb)} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -6,7 +6,7 @@
 // A handler reads documents ([Store.Get]) and returns changes of them
 // ([Document.Put], [Document.Delete]) in its step. The ledger stores the changes,
 // the outgoing events and the mark that the event is done in one atomic batch. The
-// consumer's ledger has to be a [dedup.Stream]. A document is one message with
+// consumer's ledger has to be a [dedup.Partitions]. A document is one message with
 // JSON data on the subject state.<consumer>.<key>, such as
 // state.inventory.sku-widget. It is kept for as long as the stream exists.
 //

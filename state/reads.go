@@ -20,7 +20,7 @@ type Reads struct {
 }
 
 type read struct {
-	ledger  *dedup.Stream
+	ledger  Ledger
 	subject string
 	version dedup.Version
 }
@@ -51,14 +51,14 @@ func note(ctx context.Context, x read) {
 // Confirm returns nil if all documents that were read with ledger l are committed and
 // current. An error that matches [dedup.ErrStale] says that they are not: the result
 // of the run is void, and the handler has to run again. Other errors are those of
-// [dedup.Stream.Confirm].
+// [dedup.Partitions.Confirm].
 func (r *Reads) Confirm(ctx context.Context, l dedup.Ledger) error {
-	stream, ok := l.(*dedup.Stream)
+	documents, ok := l.(Ledger)
 	kept := r.keep(l, nil)
 	if !ok || len(kept) == 0 {
 		return nil
 	}
-	if err := stream.Confirm(ctx, kept); err != nil {
+	if err := documents.Confirm(ctx, kept); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
 	return nil
@@ -74,7 +74,7 @@ func (r *Reads) keep(l dedup.Ledger, changed map[string]bool) (msgs []*nats.Msg)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for x := range r.all {
-		if dedup.Ledger(x.ledger) == l && !changed[x.subject] {
+		if any(x.ledger) == any(l) && !changed[x.subject] {
 			msgs = append(msgs, dedup.KeepDocument(x.subject, x.version))
 		}
 	}

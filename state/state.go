@@ -19,15 +19,24 @@ import (
 // safe for concurrent use.
 type Store[T any] struct {
 	bus      *bus.Bus
-	ledger   *dedup.Stream
+	ledger   Ledger
 	consumer event.Consumer
 	seeds    seeds
 }
 
+// Ledger is a ledger that stores documents with a step: [dedup.Partitions].
+type Ledger interface {
+	Document(ctx context.Context, subject string) (dedup.Document, error)
+	Committed(ctx context.Context, subject string) (dedup.Document, error)
+	Confirm(ctx context.Context, reads []*nats.Msg) error
+}
+
+var _ Ledger = (*dedup.Partitions)(nil)
+
 // Of returns the store of a consumer. l must be the same value that the consumer has
 // as its Config.Ledger. Several stores may share it if their keys differ. Of does
 // no I/O. The error matches [event.ErrInvalidConsumer].
-func Of[T any](b *bus.Bus, l *dedup.Stream, c event.Consumer) (*Store[T], error) {
+func Of[T any](b *bus.Bus, l Ledger, c event.Consumer) (*Store[T], error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
@@ -42,13 +51,13 @@ type Document[T any] struct {
 
 	subject string
 	version dedup.Version
-	ledger  *dedup.Stream
+	ledger  Ledger
 }
 
 // Change changes one document. A handler returns it in its step, and it is stored
 // with the step or not at all.
 type Change struct {
-	ledger  *dedup.Stream
+	ledger  Ledger
 	subject string
 	message *nats.Msg
 	err     error
@@ -164,7 +173,7 @@ func Messages(l dedup.Ledger, changes []Change, reads *Reads) ([]*nats.Msg, erro
 			errs = append(errs, fmt.Errorf("%w: %w", ErrChange, c.err))
 		case c.message == nil:
 			errs = append(errs, fmt.Errorf("%w: it was not made with Document.Put or Document.Delete", ErrChange))
-		case dedup.Ledger(c.ledger) != l:
+		case any(c.ledger) != l:
 			errs = append(errs, fmt.Errorf("%w: %s: the consumer's ledger is not the one that its store was made with: pass one ledger to both", ErrChange, c.subject))
 		case seen[c.subject]:
 			errs = append(errs, fmt.Errorf("%w: %s: changed twice in one step", ErrChange, c.subject))

@@ -10,16 +10,16 @@ import (
 
 type benchCmd struct {
 	jsonFlag
-	Events      int    `default:"20000" help:"How many events to handle. Default: ${default}."`
-	Ledger      string `enum:"kv,stream" default:"kv" help:"Where the marks of handled events are: kv or stream. Default: ${default}."`
-	Concurrency int    `default:"${concurrency}" help:"How many handlers run at once. Default: ${default}."`
-	Replicas    int    `default:"1" help:"Replicas of the streams: 1, 3 or 5. Default: ${default}."`
+	Events      int         `default:"20000" help:"How many events to handle. Default: ${default}."`
+	Ledger      ledger.Kind `default:"kv" help:"Where it is kept which events are handled: kv or partition. Default: ${default}."`
+	Concurrency int         `default:"${concurrency}" help:"How many handlers run at once. Default: ${default}."`
+	Replicas    int         `default:"1" help:"Replicas of the streams: 1, 3 or 5. Default: ${default}."`
 }
 
 // benchReport is the JSON that bench prints.
 type benchReport struct {
-	Ledger      string `json:"ledger"`
-	Concurrency int    `json:"concurrency"`
+	Ledger      ledger.Kind `json:"ledger"`
+	Concurrency int         `json:"concurrency"`
 	hopbench.Result
 }
 
@@ -30,7 +30,7 @@ func (c *benchCmd) Run(ctx context.Context, a *app) error {
 	}
 	cfg := hopbench.Config{Events: c.Events, Replicas: c.Replicas, Prefix: hopbench.Prefix()}
 	a.say("bench: %s events in streams %s-*, which are deleted at the end", terminal.Number(c.Events), cfg.Prefix)
-	result, err := hopbench.Run(ctx, a.root.Connection.config("bench", a.log("warn")), cfg, hopbench.Farandole(ledger.Kind(c.Ledger), c.Concurrency))
+	result, err := hopbench.Run(ctx, a.root.Connection.config("bench", a.log("warn")), cfg, hopbench.Farandole(c.Ledger, c.Concurrency))
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ func TestBench_json(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	before := s.contents(t)
-	for _, ledger := range []string{"kv", "stream"} {
+	for _, ledger := range []string{"kv", "partition"} {
 		got := s.run(t, "", "bench", "--events", "200", "--ledger", ledger, "--concurrency", "8", "--json")
 		if got.code != exitDone {
 			t.Fatalf("%s: %+v", ledger, got)

@@ -16,13 +16,13 @@ import (
 
 type demoCmd struct {
 	jsonFlag
-	Orders      int     `default:"200" help:"How many orders to place."`
-	Rate        float64 `default:"0" placeholder:"N" help:"Orders a second; 0 is as fast as possible."`
-	Concurrency int     `default:"16" help:"How many orders to place at once."`
-	Seed        uint64  `default:"1" help:"Seed of customers, items and faults; the same seed has the same outcome."`
-	Ledger      string  `enum:"kv,stream" default:"kv" help:"Where payment remembers what it has handled: kv or stream. Inventory always does in the stream, order in its database."`
-	DatabaseURL string  `name:"database-url" placeholder:"URL" help:"Postgres database for order, which gets a schema of its own there that is dropped at the end. Default: SQLite in a temporary directory; DATABASE_URL is ignored."`
-	Faults      string  `enum:"none,some,storm" default:"some" help:"How many faults to inject: none, some or storm."`
+	Orders      int         `default:"200" help:"How many orders to place."`
+	Rate        float64     `default:"0" placeholder:"N" help:"Orders a second; 0 is as fast as possible."`
+	Concurrency int         `default:"16" help:"How many orders to place at once."`
+	Seed        uint64      `default:"1" help:"Seed of customers, items and faults; the same seed has the same outcome."`
+	Ledger      ledger.Kind `default:"kv" help:"Where payment remembers what it has handled: kv or partition. Inventory always has the partition ledger, order its database."`
+	DatabaseURL string      `name:"database-url" placeholder:"URL" help:"Postgres database for order, which gets a schema of its own there that is dropped at the end. Default: SQLite in a temporary directory; DATABASE_URL is ignored."`
+	Faults      string      `enum:"none,some,storm" default:"some" help:"How many faults to inject: none, some or storm."`
 }
 
 // Run runs the demo; it fails unless the audit holds.
@@ -36,7 +36,7 @@ func (c *demoCmd) Run(ctx context.Context, a *app) error {
 	screen := newScreen(a, c.Orders)
 	report, err := demo.Run(ctx, demo.Config{
 		Orders: c.Orders, Rate: c.Rate, Concurrency: c.Concurrency, Seed: c.Seed, Faults: demo.Faults(c.Faults),
-		Ledger: ledger.Kind(c.Ledger), DatabaseURL: c.DatabaseURL,
+		Ledger: c.Ledger, DatabaseURL: c.DatabaseURL,
 		Progress: screen.progress, Notice: screen.notice, Logger: a.log("off"),
 	})
 	screen.close()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/internal/host"
+	"github.com/farandole/farandole/internal/ledger"
 )
 
 type serveCmd struct {
@@ -33,7 +34,7 @@ type serveCmd struct {
 	Lease        time.Duration `env:"FARANDOLE_LEASE" placeholder:"DURATION" help:"How long after a crash another process takes over. Default: 15s."`
 	MaxAttempts  int           `env:"FARANDOLE_MAX_ATTEMPTS" placeholder:"N" help:"How often a handler may fail before its event is dead-lettered. Default: 5."`
 	Deadline     time.Duration `env:"FARANDOLE_DEADLINE" placeholder:"DURATION" help:"How long an order may take before it is cancelled. Default: 15m."`
-	Ledger       string        `enum:"kv,stream" default:"kv" env:"FARANDOLE_LEDGER" help:"Where payment keeps its marks of handled events: kv or stream. Default: ${default}."`
+	Ledger       ledger.Kind   `default:"kv" env:"FARANDOLE_LEDGER" help:"Where payment keeps which events it has handled: kv or partition. Default: ${default}."`
 	Reseed       bool          `help:"Store inventory's initial stock again if it was lost with the event stream. Use it once, after counting the stock."`
 	GatewayURL   string        `name:"gateway-url" env:"FARANDOLE_GATEWAY_URL" placeholder:"URL" help:"URL of the payment provider. Default: the gateway in this process."`
 	GatewayBooks string        `name:"gateway-books" env:"FARANDOLE_GATEWAY_BOOKS" placeholder:"FILE" help:"File of the gateway's books. Default: gateway-books.jsonl in --store; without --store they are kept in memory."`

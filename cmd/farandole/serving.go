@@ -16,7 +16,6 @@ import (
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/host"
-	"github.com/farandole/farandole/internal/ledger"
 	"github.com/farandole/farandole/internal/natsserver"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/inventory"
@@ -205,7 +204,7 @@ func (s *serving) addOrder(ctx context.Context, b *bus.Bus) error {
 
 func (s *serving) addPayment(_ context.Context, b *bus.Bus) (err error) {
 	cfg := payment.Config{GatewayURL: s.cmd.GatewayURL, Consumer: s.settings(), Logger: s.log}
-	if cfg.Consumer.Ledger, err = ledger.Kind(s.cmd.Ledger).Open(b, true, s.log); err != nil {
+	if cfg.Consumer.Ledger, err = s.cmd.Ledger.Open(b, true, s.log); err != nil {
 		return err
 	}
 	if t := cfg.Consumer.HandlerTimeout; t > 0 { // a request to the gateway must end before the handler's timeout

@@ -8,7 +8,10 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/internal/database"
+	"github.com/farandole/farandole/internal/rest"
 	"github.com/farandole/farandole/outbox"
+	"github.com/farandole/farandole/services/inventory"
+	"github.com/farandole/farandole/services/payment"
 )
 
 const (
@@ -19,8 +22,8 @@ const (
 // errRestless is returned when something is left to do and nothing happens any more.
 var errRestless = errors.New("demo: the system does not come to rest")
 
-// awaitRest waits until no service has anything to do: no durable consumer has an
-// event that is undelivered or unacknowledged, and the outbox in db has no row that
+// awaitRest waits until no service has anything to do: no consumer has an
+// event that is undelivered or not settled, and the outbox in db has no row that
 // is unpublished.
 func awaitRest(ctx context.Context, b *bus.Bus, db *database.Database) error {
 	o, err := db.Outbox(outbox.Config{Names: b.Names()})
@@ -66,31 +69,16 @@ type snapshot struct {
 	last uint64
 }
 
-// takeSnapshot counts the rows that are unpublished and the events that the durable
-// consumers of the event stream have not acknowledged.
+// takeSnapshot counts the rows that are unpublished and the events that consumers have
+// not settled.
 func takeSnapshot(ctx context.Context, b *bus.Bus, o *outbox.Outbox) (s snapshot, err error) {
 	rows, err := o.Stats(ctx)
 	if err != nil {
 		return snapshot{}, fmt.Errorf("demo: look at the outbox: %w", err)
 	}
-	s.open = int(rows.Pending + rows.Processing)
-	name := b.Names().EventsStream()
-	stream, err := b.Stream(ctx, name)
+	open, last, err := rest.Open(ctx, b, payment.Name, inventory.Name)
 	if err != nil {
-		return snapshot{}, fmt.Errorf("demo: look at the stream: %w", err)
+		return snapshot{}, fmt.Errorf("demo: %w", err)
 	}
-	err = b.Ask(ctx, "CONSUMER.LIST."+name, func(ctx context.Context) error {
-		list := stream.ListConsumers(ctx)
-		for info := range list.Info() {
-			if info.Config.Durable != "" {
-				s.open += int(info.NumPending) + info.NumAckPending //nolint:gosec // small numbers
-			}
-		}
-		return list.Err()
-	})
-	if err != nil {
-		return snapshot{}, fmt.Errorf("demo: look at consumers: %w", err)
-	}
-	s.last = stream.CachedInfo().State.LastSeq
-	return s, nil
+	return snapshot{open: open + int(rows.Pending+rows.Processing), last: last}, nil
 }

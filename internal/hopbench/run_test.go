@@ -39,7 +39,7 @@ func streams(t *testing.T, prefix string) (found []string) {
 
 func TestRun_measures_and_leaves_nothing(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []ledger.Kind{ledger.KV, ledger.Stream} {
+	for _, kind := range []ledger.Kind{ledger.KV, ledger.Partition} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			cfg := hopbench.Config{Events: events, Prefix: hopbench.Prefix()}

@@ -50,11 +50,11 @@ func marksOf(b *bus.Bus) (marks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("letters: %w", err)
 	}
-	stream, err := dedup.NewStream(b, dedup.StreamConfig{})
+	partitions, err := dedup.NewPartitions(b, dedup.PartitionsConfig{})
 	if err != nil {
 		return nil, fmt.Errorf("letters: %w", err)
 	}
-	return marks{kv, stream}, nil
+	return marks{kv, partitions}, nil
 }
 
 // ledger is what people ask of one.

@@ -27,7 +27,7 @@ type Config struct {
 	// event stream. Defaults to false: the service waits, see [ErrStockLost].
 	Reseed bool
 	// Consumer are settings of the consumer. The service sets Name, Source, Metrics,
-	// Logger and Ledger. Ledger must be nil: the service makes a dedup.Stream, because
+	// Logger and Ledger. Ledger must be nil: the service makes a dedup.Partitions, because
 	// its documents have to be committed with the mark. Defaults to the consumer's
 	// defaults.
 	Consumer consumer.Config
@@ -53,7 +53,7 @@ type Service struct {
 	bus      *bus.Bus
 	initial  map[string]int64
 	reseed   bool
-	ledger   *dedup.Stream
+	ledger   *dedup.Partitions
 	store    store
 	registry *consumer.Registry
 	consumer *consumer.Consumer
@@ -83,7 +83,7 @@ func New(b *bus.Bus, cfg Config) (*Service, error) {
 	consumer.Handle(s.registry, events.OrderCancelRequested, s.cancelRequested)
 
 	var err error
-	if s.ledger, err = dedup.NewStream(b, dedup.StreamConfig{Logger: cfg.Logger}); err != nil {
+	if s.ledger, err = dedup.NewPartitions(b, dedup.PartitionsConfig{Logger: cfg.Logger}); err != nil {
 		return nil, fmt.Errorf("inventory: %w", err)
 	}
 	if s.store, err = openStore(b, s.ledger); err != nil {

@@ -182,7 +182,7 @@ func TestStockIsSeededOnce(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	ledger, err := dedup.NewStream(b, dedup.StreamConfig{})
+	ledger, err := dedup.NewPartitions(b, dedup.PartitionsConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

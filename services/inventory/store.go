@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/state"
 )
@@ -20,7 +19,7 @@ type store struct {
 	skus   *state.Store[Stock]
 }
 
-func openStore(b *bus.Bus, l *dedup.Stream) (store, error) {
+func openStore(b *bus.Bus, l state.Ledger) (store, error) {
 	orders, err := state.Of[Order](b, l, Name)
 	if err != nil {
 		return store{}, err
