@@ -238,8 +238,9 @@ func (l *Partitions) Claim(ctx context.Context, r Request) (*Claim, error) {
 	what := kept{key: key, starts: true, record: c.record}
 	if c.Crashes == 0 {
 		_, err = l.marks.group.commit(ctx, newPageStep(t, what))
-	} else { // the crash becomes part of its story
-		err = l.settle(ctx, c, what, nil)
+		t.doubt(err)
+	} else if err = l.settle(ctx, c, what, nil); err == nil { // the crash is part of its story now
+		t.cleared(key)
 	}
 	if err != nil {
 		t.leave(c)
@@ -290,7 +291,7 @@ func (t *Tenure) admit(r Request, key event.BinaryKey) (c *Claim, starts bool, e
 	if suspect {
 		next.Crashes = max(next.Crashes, 1)
 	}
-	starts = suspect || t.careful > 0 || t.ledger.claims
+	starts = next.Crashes > 0 || t.careful > 0 || t.ledger.claims
 	if t.careful > 0 {
 		t.careful--
 	}
@@ -300,6 +301,13 @@ func (t *Tenure) admit(r Request, key event.BinaryKey) (c *Claim, starts bool, e
 		Attempts: next.Attempts, Failures: next.Failures, Crashes: next.Crashes,
 		binary: key, revision: story.revision, record: next,
 	}, starts, nil
+}
+
+// cleared notes that a suspect's crash is counted.
+func (t *Tenure) cleared(key event.BinaryKey) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.suspects, key)
 }
 
 // leave ends a claim in this process.
