@@ -97,6 +97,6 @@ func (d *delivery) again() *delivery {
 	return &delivery{
 		msg: d.msg, consumer: d.consumer, stream: d.stream, sequence: d.sequence, stored: d.stored,
 		feed: d.feed, partition: d.partition, extra: d.extra, lane: d.lane, redrive: d.redrive,
-		redelivered: d.partition.tenure.Careful() || d.redrive.Replay > 0, delivered: d.delivered + 1, beat: time.Now(),
+		redelivered: d.redelivered || d.partition.tenure.Careful(), delivered: d.delivered + 1, beat: time.Now(),
 	}
 }

@@ -238,14 +238,15 @@ func (l *Partitions) Claim(ctx context.Context, r Request) (*Claim, error) {
 	what := kept{key: key, starts: true, record: c.record}
 	if c.Crashes == 0 {
 		_, err = l.marks.group.commit(ctx, newPageStep(t, what))
-		t.doubt(err)
-	} else if err = l.settle(ctx, c, what, nil); err == nil { // the crash is part of its story now
-		t.cleared(key)
+		t.doubt(unplaced(err))
+	} else { // the crash becomes part of its story
+		err = l.settle(ctx, c, what, nil)
 	}
 	if err != nil {
 		t.leave(c)
 		return nil, fmt.Errorf("dedup: claim %s.%s: %w", r.Consumer, r.Key, err)
 	}
+	t.counted(c)
 	c.started = true
 	return c, nil
 }
@@ -303,11 +304,12 @@ func (t *Tenure) admit(r Request, key event.BinaryKey) (c *Claim, starts bool, e
 	}, starts, nil
 }
 
-// cleared notes that a suspect's crash is counted.
-func (t *Tenure) cleared(key event.BinaryKey) {
+// counted says that the crash of a suspect is on record: coming again it has had no
+// other one.
+func (t *Tenure) counted(c *Claim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.suspects, key)
+	delete(t.suspects, c.binary)
 }
 
 // leave ends a claim in this process.
@@ -338,10 +340,14 @@ func (l *Partitions) Complete(ctx context.Context, c *Claim, out []*nats.Msg) er
 
 // Release gives the event back; it can be claimed again at once. With a failure the
 // attempt is recorded. With later, a message that brings the event back, which is
-// stored first, this delivery of it has ended. Errors are those of Complete.
+// stored first, this delivery of it has ended. Errors are those of Complete. After
+// one the event can be claimed again all the same: its claim finds out what is stored.
 func (l *Partitions) Release(ctx context.Context, c *Claim, failure *event.Attempt, later *nats.Msg) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.Status == Claimed && c.record.State == stateClaimed {
+		defer c.Request.Tenure.leave(c)
+	}
 	next := c.record.failed(failure).ended(stateWaiting)
 	if later == nil {
 		return l.end(ctx, c, "release", stateWaiting, next, kept{}, nil)
@@ -415,14 +421,14 @@ func (l *Partitions) settle(ctx context.Context, c *Claim, what kept, out []*nat
 		s.tenure, s.kept = t, what
 		s.size += pageShare
 		revision, err := l.marks.group.commit(ctx, s)
-		t.doubt(err)
+		t.doubt(unplaced(err))
 		if errors.Is(err, errConflict) && mark != nil {
 			if c.revision, err = t.refresh(ctx, c.Request.Key, mark.Subject); err == nil {
 				continue
 			}
 		}
 		if err != nil {
-			return l.marks.missing(err)
+			return l.marks.missing(unplaced(err))
 		}
 		if mark != nil {
 			c.revision = revision
@@ -432,6 +438,15 @@ func (l *Partitions) settle(ctx context.Context, c *Claim, what kept, out []*nat
 		return nil
 	}
 	return fmt.Errorf("%w: the record keeps moving", bus.ErrUnavailable)
+}
+
+// unplaced makes an outage of a conflict that is not explained: the page, or the
+// record, was not stored, and the replica that was asked for the reason lags behind.
+func unplaced(err error) error {
+	if errors.Is(err, errConflict) {
+		return fmt.Errorf("%w: %w", bus.ErrUnavailable, err)
+	}
+	return err
 }
 
 func (l *Partitions) released(c *Claim, next record) error {

@@ -199,7 +199,7 @@ func TestPartitions_event_that_kills_its_owner_is_counted_and_others_are_not(t *
 	}
 	s.complete(s.want(second, 2, 11, dedup.Claimed), 2)
 	for crashes := 1; crashes < 4; crashes++ {
-		next := s.take("c")
+		next := s.take(fmt.Sprint("c", crashes))
 		if c := s.want(next, 1, 10, dedup.Claimed); c.Crashes != crashes {
 			t.Fatalf("%d crashes, want %d", c.Crashes, crashes)
 		}
@@ -298,4 +298,38 @@ func TestPartitions_types_that_come_later_are_behind_the_floor(t *testing.T) {
 	behind(third, map[event.Type]uint64{})
 	s.complete(s.want(third, 3, 20, dedup.Claimed), 3)
 	behind(take("d", x, y), map[event.Type]uint64{y: 10})
+}
+
+func TestPartitions_suspect_that_comes_again_has_crashed_once(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.want(s.take("a"), 1, 10, dedup.Claimed)
+	s.want(s.take("b"), 1, 10, dedup.Claimed) // careful: it says that the event starts
+	third := s.take("c")
+	for range 3 {
+		c := s.want(third, 1, 10, dedup.Claimed)
+		if c.Crashes != 1 {
+			t.Fatalf("%d crashes, want 1", c.Crashes)
+		}
+		if err := s.ledger.Release(t.Context(), c, nil, nil); err != nil { // its turn has not come
+			t.Fatal(err)
+		}
+	}
+	s.want(third, 1, 10, dedup.Claimed)
+	if c := s.want(s.take("d"), 1, 10, dedup.Claimed); c.Crashes != 2 {
+		t.Errorf("%d crashes, want 2", c.Crashes)
+	}
+}
+
+func TestPartitions_owner_that_takes_its_partition_again_has_not_crashed(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.take("a")
+	s.want(s.take("b"), 1, 10, dedup.Claimed)
+	if c := s.want(s.take("b"), 1, 10, dedup.Claimed); c.Crashes != 0 {
+		t.Errorf("%d crashes of an owner that lives, want 0", c.Crashes)
+	}
+	if c := s.want(s.take("c"), 1, 10, dedup.Claimed); c.Crashes != 1 {
+		t.Errorf("%d crashes of an owner that is gone, want 1", c.Crashes)
+	}
 }

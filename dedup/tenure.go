@@ -224,8 +224,10 @@ func (t *Tenure) read(m *jetstream.RawStreamMsg, p page, now time.Time, started 
 	if p.kind == pageFarewell {
 		clear(started)
 	}
-	for _, k := range p.starts {
-		started[k] = m.Sequence
+	if p.owner != t.owner { // who takes its own partition again, after an outage, has not crashed
+		for _, k := range p.starts {
+			started[k] = m.Sequence
+		}
 	}
 	if now.Sub(m.Time) > t.ledger.retention {
 		return
