@@ -23,6 +23,9 @@ func (c *Consumer) claim(ctx context.Context, d *delivery) (claim *dedup.Claim, 
 		request.Tenure, request.Sequence = d.partition.tenure, d.sequence
 	}
 	claim, err := c.ledger.Claim(ctx, request)
+	if end, over = c.outrun(d, err); over { // the partition is another's by now
+		return nil, end, true
+	}
 	if err != nil {
 		return nil, c.failClosed(ctx, d, nil, partLedger, nil, err), true
 	}

@@ -138,6 +138,9 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	var pullers sync.WaitGroup
 	own, err := c.newShare(ctx, work)
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped before it began
+		}
 		return err
 	}
 	if own != nil {

@@ -45,6 +45,9 @@ type wait struct {
 	due time.Time
 	// behind is true if the delivery did not fail: it waits behind an earlier one.
 	behind bool
+	// partition is where the delivery waits for its time in this process; nil if the
+	// server brings it.
+	partition *partition
 }
 
 // returning is a delivery that the caller must give back with this delay.
@@ -79,7 +82,7 @@ func (l *lanes) enter(d *delivery, now time.Time) (run bool, back time.Duration)
 		ln.running = d
 		return true, 0
 	case ln.stuck:
-		ln.addWait(d.sequence, wait{due: now.Add(stuckRetry), behind: true})
+		ln.addWait(d.sequence, wait{due: now.Add(stuckRetry), behind: true, partition: d.partition})
 		return false, stuckRetry
 	}
 	if len(ln.queue) >= l.placesPerKey {
@@ -115,7 +118,7 @@ func (l *lanes) leave(d *delivery, retry time.Duration, now time.Time) (next *de
 	ln.running, ln.stuck = nil, false
 	delete(ln.waiting, d.sequence) // an earlier delivery of the same event may have been given back
 	if retry > 0 {
-		ln.addWait(d.sequence, wait{due: now.Add(retry)})
+		ln.addWait(d.sequence, wait{due: now.Add(retry), partition: d.partition})
 	}
 	for len(ln.queue) > 0 {
 		head := ln.queue[0]
@@ -144,7 +147,7 @@ func (l *lanes) markStuck(d *delivery, now time.Time) (back []*delivery) {
 	ln.stuck = true
 	back, ln.queue = ln.queue, nil
 	for _, follower := range back {
-		ln.addWait(follower.sequence, wait{due: now.Add(stuckRetry), behind: true})
+		ln.addWait(follower.sequence, wait{due: now.Add(stuckRetry), behind: true, partition: follower.partition})
 	}
 	return back
 }
@@ -192,8 +195,12 @@ func (l *lanes) tidy(key string, ln *lane, now time.Time) {
 	}
 }
 
-// gone reports whether the redelivery is so late that it went to another replica.
-func (w wait) gone(now time.Time) bool { return now.After(w.due.Add(holdSlack)) }
+// gone reports whether the redelivery is so late that it went to another replica. What
+// waits in this process comes, however late: after a standstill of the process all
+// timers fire at once, and the order of the key must hold.
+func (w wait) gone(now time.Time) bool {
+	return (w.partition == nil || w.partition.closed()) && now.After(w.due.Add(holdSlack))
+}
 
 // blockedFor returns how long d must wait for an earlier event of its key, or for an
 // earlier delivery of the same event. Zero means that d may run. Otherwise it
@@ -216,7 +223,7 @@ func (ln *lane) blockedFor(d *delivery, now time.Time) time.Duration {
 		return 0
 	}
 	back := max(until.Sub(now), holdStep)
-	ln.addWait(d.sequence, wait{due: now.Add(back), behind: true})
+	ln.addWait(d.sequence, wait{due: now.Add(back), behind: true, partition: d.partition})
 	return back
 }
 

@@ -400,3 +400,28 @@ func (m *laneModel) settle(t *rapid.T) {
 		t.Fatalf("%d lanes are kept", n)
 	}
 }
+
+// What waits in this process is not gone, however late it is: a process that stood
+// still must not let others of the key pass. With its partition it is.
+func TestLanesWaitForWhatWaitsInThisProcess(t *testing.T) {
+	t.Parallel()
+	l, p := newLanes(1000), &partition{idle: make(chan struct{})}
+	of := func(sequence uint64) *delivery {
+		d := onLane("a", sequence)
+		d.partition = p
+		return d
+	}
+	first, later := of(1), laneClock.Add(time.Hour)
+	wantRun(t, l, first, laneClock)
+	if next, back := l.leave(first, time.Second, laneClock); next != nil || len(back) > 0 {
+		t.Fatalf("next %v, %d given back", next, len(back))
+	}
+	wantBack(t, l, of(2), later, time.Millisecond, time.Second)
+	l.sweep(later)
+	wantRun(t, l, first, later)
+	if _, back := l.leave(first, time.Second, later); len(back) > 0 {
+		t.Fatalf("%d given back", len(back))
+	}
+	p.close()
+	wantRun(t, l, of(3), later.Add(time.Hour))
+}

@@ -10,7 +10,9 @@ import (
 
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/testkit/wiretap"
 )
 
 func TestPartitions_handle_each_event_once_in_order_of_its_key(t *testing.T) {
@@ -156,4 +158,46 @@ func TestPartitions_begin_where_the_ledger_before_has_ended(t *testing.T) {
 	if n := runs.total(); n != 13 {
 		t.Errorf("%d events handled, want 13", n)
 	}
+}
+
+// stoppedAsking is a ledger whose consumer is stopped when it asks for partitions.
+type stoppedAsking struct {
+	dedup.Ledger
+	process *process
+}
+
+func (l stoppedAsking) Partitions() *dedup.Partitions {
+	if l.process.cancel != nil {
+		l.process.cancel()
+	}
+	return l.Ledger.Partitions()
+}
+
+func TestPartitions_consumer_stopped_before_it_has_any_is_clean(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.kind = partitionKind
+	p := s.prepare(config(), counting(new(tally)), func(p *process, l dedup.Ledger) dedup.Ledger { return stoppedAsking{l, p} })
+	p.run()
+	if err := p.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The last message before a silence gets lost on its way: nothing comes after it that
+// would show the gap.
+func TestPartitions_last_message_is_lost(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.kind = partitionKind
+	lossy := *s
+	lossy.server = wiretap.New(s.server, nil, wiretap.Nth(1, wiretap.Drop, func(frame []byte) bool {
+		return wiretap.Subject(frame) == s.storedOn(placed.Type(), "o-0")
+	}))
+	var runs tally
+	lossy.start(config(), counting(&runs), nil)
+	events := s.publishN(1)
+	bustest.Eventually(t, soon, func() bool { return runs.of(events[0].ID()) > 0 })
+	s.settled("payment")
+	runs.wantOnce(t, events)
 }

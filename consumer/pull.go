@@ -156,6 +156,9 @@ func (c *Consumer) pullBound(ctx, work context.Context, f *feed, part string, re
 	sub, err := nc.Subscribe(inbox, func(m *nats.Msg) {
 		p.heard()
 		if m.Reply == "" {
+			if f.slice != nil {
+				f.slice.hear(m)
+			}
 			select {
 			case p.statuses <- m:
 			default: // the loop is behind: p.silent finds out later what this one said

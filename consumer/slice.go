@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +35,7 @@ type slice struct {
 	mu     sync.Mutex
 	next   uint64   // all messages before it were delivered, or have ended
 	heard  uint64   // by the present durable
+	told   uint64   // by its last heartbeat: how many messages it has sent
 	handed []handed // delivered and not told to the server, oldest first
 	caught bool     // a slice that catches up has delivered all there was
 }
@@ -141,7 +143,7 @@ func (s *slice) bind(ctx context.Context, before string) (string, error) {
 	s.mu.Lock()
 	name := fmt.Sprintf("%s-%s-%d", s.consumer.cfg.Name, s.owner, s.consumer.durables.Add(1))
 	from := s.first()
-	s.heard, s.handed = 0, nil
+	s.heard, s.told, s.handed = 0, 0, nil
 	s.mu.Unlock()
 	err := b.Ask(ctx, "CONSUMER.CREATE."+stream+"."+name, func(ctx context.Context) error {
 		made, err := b.JetStream().CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
@@ -285,6 +287,26 @@ func (s *slice) catchUp(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// headerSent is how many messages the durable has sent, in the heartbeat of a pull.
+const headerSent = "Nats-Last-Consumer"
+
+// hear compares how many messages the server has sent with how many have arrived: the
+// one that got lost may be the last for a while. With several replicas the server may
+// count a message a moment before it sends it, so a heartbeat's count has to be
+// reached by the next one.
+func (s *slice) hear(status *nats.Msg) {
+	sent, err := strconv.ParseUint(status.Header.Get(headerSent), 10, 64)
+	if err != nil {
+		return // it is no heartbeat
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.told > s.heard {
+		s.breakOff()
+	}
+	s.told = sent
 }
 
 // tell acknowledges what has ended, for those who look at the server's consumers.

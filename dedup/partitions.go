@@ -407,6 +407,7 @@ func (l *Partitions) settle(ctx context.Context, c *Claim, what kept, out []*nat
 	}
 	set, rest, cancelled := apart(l.marks.bus.Names(), out)
 	if err := publish(ctx, l.marks.bus, set); err != nil {
+		t.doubt(err)
 		return err
 	}
 	for range claimTries {

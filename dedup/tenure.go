@@ -260,11 +260,11 @@ func (t *Tenure) tell(m *jetstream.RawStreamMsg, told map[event.EventKey]uint64)
 	return nil
 }
 
-// doubt notes what a commit has come to.
+// doubt notes what a commit has come to, or what had to be stored before it.
 func (t *Tenure) doubt(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.doubtful = errors.Is(err, bus.ErrUnavailable) || t.doubtful && err != nil
+	t.doubtful = errors.Is(err, bus.ErrUnavailable) || errors.Is(err, bus.ErrClosed) || t.doubtful && err != nil
 }
 
 // Partition is which one it is.
