@@ -25,6 +25,8 @@ const (
 	// headerStep of a document names the mark of the step that wrote it last, and
 	// for how many seconds that mark is kept: "inventory.k5xq... 86400".
 	headerStep = "Farandole-Step"
+	// headerRest of a page names the batch whose rest was stored with it, in another one.
+	headerRest = "Farandole-Rest"
 	// finishDelay is how long to wait before the rest of a batch is sent again,
 	// at first and at most.
 	finishDelay, maxFinishDelay = 50 * time.Millisecond, time.Second
@@ -86,7 +88,8 @@ func (s *streamStore) paged(ctx context.Context, m *jetstream.RawStreamMsg, subj
 	if err != nil || page == nil {
 		return false, s.missing(err)
 	}
-	return page.Header.Get(bus.HeaderBatchID) == m.Header.Get(bus.HeaderBatchID), nil
+	id := m.Header.Get(bus.HeaderBatchID)
+	return page.Header.Get(bus.HeaderBatchID) == id || page.Header.Get(headerRest) == id, nil
 }
 
 // begun reports how many messages of a batch are stored although the batch as a
@@ -137,7 +140,7 @@ func (b *batch) finish(ctx context.Context, msgs []*nats.Msg, sequences []uint64
 			return append(sequences, upTo(sequence, len(rest))...), nil
 		}
 		for _, m := range rest {
-			b.force(m)
+			b.force(m, id)
 		}
 		pending, err := b.bus.SendBatch(ctx, rest)
 		var receipt bus.Receipt
@@ -167,9 +170,12 @@ func (b *batch) finish(ctx context.Context, msgs []*nats.Msg, sequences []uint64
 }
 
 // force makes a mark replace whatever is there. Its step has taken effect in part,
-// so nobody else may end it in another way.
-func (b *batch) force(m *nats.Msg) {
-	if strings.HasPrefix(m.Subject, b.reader.prefix) && m.Header[headerPage] == nil {
+// so nobody else may end it in another way. A page tells of which batch it is.
+func (b *batch) force(m *nats.Msg, id string) {
+	switch {
+	case m.Header[headerPage] != nil:
+		m.Header[headerRest] = []string{id}
+	case strings.HasPrefix(m.Subject, b.reader.prefix):
 		m.Header = nats.Header{
 			jetstream.MsgTTLHeader: m.Header[jetstream.MsgTTLHeader],
 		}
