@@ -50,6 +50,8 @@ type reading struct {
 const (
 	// balanceEvery is how often is looked whether an owner before has finished.
 	balanceEvery = 100 * time.Millisecond
+	// reviewEvery is how often is looked whether partitions were lost without a word.
+	reviewEvery = 2 * time.Second
 	// tellEvery is how often progress is told to the server.
 	tellEvery = 500 * time.Millisecond
 	// farewellTimeout bounds a farewell; without it the next owner is careful.
@@ -126,9 +128,10 @@ func (s *share) lookBack(ctx context.Context) error {
 
 // run keeps this process's share until ctx ends.
 func (s *share) run(ctx context.Context) {
-	balance, tell := time.NewTicker(balanceEvery), time.NewTicker(tellEvery)
+	balance, tell, review := time.NewTicker(balanceEvery), time.NewTicker(tellEvery), time.NewTicker(reviewEvery)
 	defer balance.Stop()
 	defer tell.Stop()
+	defer review.Stop()
 	for {
 		s.balance(ctx)
 		select {
@@ -137,9 +140,29 @@ func (s *share) run(ctx context.Context) {
 		case <-s.group.Changed():
 		case <-balance.C:
 		case <-s.gone:
+		case <-review.C:
+			s.review(ctx)
 		case <-tell.C:
 			for _, f := range s.feeds {
 				f.slice.tell()
+			}
+		}
+	}
+}
+
+// review finds partitions that another process has taken, and given up since: nobody
+// tells the owner before while it has nothing to store.
+func (s *share) review(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, durable.Timeout)
+	defer cancel()
+	heads, err := s.ledger.Heads(ctx, s.consumer.cfg.Name)
+	if err != nil {
+		return // whoever has something to store is told
+	}
+	for n, p := range s.owned {
+		if h, ok := heads[n]; ok && h.Owner != s.group.ID() && !p.closed() {
+			if err := p.tenure.Review(ctx); err != nil { // asks the stream's leader
+				s.consumer.log.Debug().Err(err).Int("partition", n).Msg("owner not known")
 			}
 		}
 	}

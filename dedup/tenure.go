@@ -365,9 +365,9 @@ func (t *Tenure) Farewell(ctx context.Context) error {
 	return err
 }
 
-// Review ends the tenure if the stream no longer has its last page, because it was
-// purged or made anew: then there may be new events below what was read. The
-// error matches [bus.ErrUnavailable] or [ErrNoStream].
+// Review ends the tenure if the last page is somebody else's, or if the stream no longer
+// has the tenure's own last page, because it was purged or made anew: then there may be
+// new events below what was read. The error matches [bus.ErrUnavailable] or [ErrNoStream].
 func (t *Tenure) Review(ctx context.Context) error {
 	t.mu.Lock()
 	last := t.last
@@ -376,7 +376,7 @@ func (t *Tenure) Review(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("dedup: review partition %d of %s: %w", t.partition, t.consumer, err)
 	}
-	if sequenceOf(m) < last {
+	if sequenceOf(m) < last || m.Header.Get(headerOwner) != t.owner {
 		t.lose()
 	}
 	return nil
