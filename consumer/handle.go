@@ -50,10 +50,10 @@ func (c *Consumer) handle(ctx context.Context, d *delivery, claim *dedup.Claim, 
 		}
 	}()
 	r.reads = reads
-	r.step, err = c.registry.Invoke(hctx, c.bus.Names(), e)
+	r.step, err = c.registry.Invoke(hctx, c.bus.Names(), e) //nolint:contextcheck // that of the handlers of its shift
 	returned = true
 	c.metrics.observe(time.Since(start))
-	cause := context.Cause(hctx)
+	cause := context.Cause(hctx) //nolint:contextcheck // likewise
 	switch {
 	case errors.Is(err, Skip):
 		r.step, r.skipped, err = Step{}, true, nil

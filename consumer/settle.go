@@ -95,6 +95,8 @@ func (c *Consumer) collect(d *delivery) {
 // settle sends a settlement of a delivery, as in "+ACK". It is not confirmed: if it
 // gets lost, the message is delivered again and the ledger knows the answer. Only
 // while acknowledgements are denied it is, which tells when they are granted.
+//
+//nolint:contextcheck,nolintlint // nobody waits for a settlement, so no caller has to hand its context on
 func (c *Consumer) settle(subject, verb string) error {
 	if !c.health.Has(partAcks) {
 		return c.bus.Conn().Publish(subject, []byte(verb))
