@@ -11,8 +11,6 @@ import (
 )
 
 // settled are the settings of every server's data.
-//
-//nolint:gochecknoglobals // Go has no constants of this type
 var settled = []string{"--username=" + role, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"}
 
 // initialise makes the server's data. What initdb makes is the same each time and
@@ -47,7 +45,7 @@ func (s *Server) copyData(template string) error {
 	if err := os.CopyFS(s.data(), os.DirFS(template)); err != nil {
 		return err
 	}
-	if err := os.Chmod(s.data(), 0o700); err != nil { // Postgres takes no other
+	if err := os.Chmod(s.data(), 0o700); err != nil { //nolint:gosec // Postgres takes no other
 		return err
 	}
 	return filepath.WalkDir(s.data(), func(path string, _ fs.DirEntry, err error) error {
