@@ -48,11 +48,9 @@ func TestIndexIsASetThatForgets(t *testing.T) {
 				x.forget(now)
 			},
 			"": func(rt *rapid.T) {
-				kept := 0
 				for d, at := range added {
 					switch age := now.Sub(at); {
 					case age <= retention:
-						kept++
 						if !x.has(d) {
 							rt.Fatalf("%x is forgotten after %v", d, age)
 						}
@@ -61,9 +59,6 @@ func TestIndexIsASetThatForgets(t *testing.T) {
 							rt.Fatalf("%x is known after %v", d, age)
 						}
 					}
-				}
-				if x.size() < kept {
-					rt.Fatalf("size %d, want %d at least", x.size(), kept)
 				}
 				var never digest
 				binary.BigEndian.PutUint64(never[:], rapid.Uint64().Draw(rt, "never"))
