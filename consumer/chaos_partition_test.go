@@ -115,7 +115,7 @@ type storm struct {
 }
 
 func newStorm(s *system, seed uint64, servers ...nats.InProcessConnProvider) *storm {
-	return &storm{system: s, servers: servers, rng: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // repeatable
+	return &storm{system: s, servers: servers, rng: rand.New(rand.NewPCG(seed, 1))}
 }
 
 // member is a process with a line that can be cut, frozen and lossy.
@@ -160,7 +160,7 @@ func (s *storm) judge(m *member, frame []byte) wiretap.Verdict {
 	switch {
 	case m.cut.Load():
 		return wiretap.Break
-	case s.lossy.Load() && subject != "" && m.pulled.Load() && rand.IntN(300) == 0: //nolint:gosec // chance
+	case s.lossy.Load() && subject != "" && m.pulled.Load() && rand.IntN(300) == 0:
 		return wiretap.Drop
 	}
 	return wiretap.Pass
@@ -210,7 +210,7 @@ func orderKey(n int) event.Key { return event.Key(fmt.Sprint("ord-", n)) }
 
 // publishOrders stores orders until ctx ends.
 func (s *storm) publishOrders(ctx context.Context, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // repeatable
+	rng := rand.New(rand.NewPCG(seed, 2))
 	pace := time.NewTicker(5 * time.Millisecond)
 	defer pace.Stop()
 	for ctx.Err() == nil {
@@ -334,7 +334,7 @@ func (s *storm) leave() { s.end(s.pick()) }
 func (s *storm) end(m *member) {
 	s.ending.Go(func() {
 		// One that found no leader for as long as the bus waits has ended at its start.
-		if err := m.stop(); err != nil && !m.crashed && !(s.cluster && errors.Is(err, bus.ErrUnavailable)) {
+		if err := m.stop(); err != nil && !m.crashed && (!s.cluster || !errors.Is(err, bus.ErrUnavailable)) {
 			s.tb.Errorf("Run: %v", err)
 		}
 	})
@@ -423,7 +423,7 @@ func (s *storm) complete() {
 		}
 		got := int64(0)
 		for _, n := range info.State.Subjects {
-			got += int64(n) //nolint:gosec // few
+			got += int64(n)
 		}
 		letters, err := s.queue().List(s.tb.Context(), dlq.Filter{}, dlq.PageOptions{Limit: 1})
 		if err != nil {
