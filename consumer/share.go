@@ -155,17 +155,27 @@ func (s *share) run(ctx context.Context) {
 func (s *share) review(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, durable.Timeout)
 	defer cancel()
-	heads, err := s.ledger.Heads(ctx, s.consumer.cfg.Name)
-	if err != nil {
-		return // whoever has something to store is told
+	if err := s.consumer.review(ctx, s.group.ID(), s.owned); err != nil {
+		s.consumer.log.Debug().Err(err).Msg("owners not known: whoever has something to store is told")
 	}
-	for n, p := range s.owned {
-		if h, ok := heads[n]; ok && h.Owner != s.group.ID() && !p.closed() {
-			if err := p.tenure.Review(ctx); err != nil { // asks the stream's leader
-				s.consumer.log.Debug().Err(err).Int("partition", n).Msg("owner not known")
-			}
+}
+
+// review ends the tenures of partitions whose last page is not owner's, or is gone. It
+// asks for all pages at once, and the stream's leader for those that are not as expected.
+func (c *Consumer) review(ctx context.Context, owner string, partitions map[int]*partition) error {
+	heads, err := c.ledger.Partitions().Heads(ctx, c.cfg.Name)
+	if err != nil {
+		return err
+	}
+	for n, p := range partitions {
+		if heads[n].Owner == owner || p.closed() {
+			continue
+		}
+		if err := p.tenure.Review(ctx); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // balance gives up what is another's, and takes what is this process's.

@@ -132,13 +132,8 @@ func (s *slice) bind(ctx context.Context, before string) (string, error) {
 	defer cancel()
 	b, stream := s.consumer.bus, s.consumer.bus.Names().EventsStream()
 	s.remove(ctx, before)
-	for _, p := range s.partitions {
-		if p.closed() {
-			continue
-		}
-		if err := p.tenure.Review(ctx); err != nil {
-			return before, fmt.Errorf("consumer: %s: %w", s.consumer.cfg.Name, err)
-		}
+	if err := s.consumer.review(ctx, s.owner, s.partitions); err != nil {
+		return before, fmt.Errorf("consumer: %s: %w", s.consumer.cfg.Name, err)
 	}
 	s.mu.Lock()
 	name := fmt.Sprintf("%s-%s-%d", s.consumer.cfg.Name, s.owner, s.consumer.durables.Add(1))
