@@ -70,12 +70,3 @@ func TestIndexIsASetThatForgets(t *testing.T) {
 		})
 	})
 }
-
-// size is how many events are in the set.
-func (x *index) size() int {
-	n := len(x.recent)
-	for _, r := range x.runs {
-		n += len(r.digests)
-	}
-	return n
-}

@@ -17,9 +17,10 @@ import (
 )
 
 // Open counts the messages of the event stream that consumers have not settled: those
-// of every durable, and one for each partition of these consumers that nobody reads. A
-// durable whose process no longer owns a partition does not count: the server
-// forgets it in a while. last is the stream's last sequence.
+// of every durable, and one for each partition of these consumers that nobody reads,
+// which is each of them before the consumer's first process has taken it. A durable
+// whose process no longer owns a partition does not count: the server forgets it in a
+// while. last is the stream's last sequence.
 func Open(ctx context.Context, b *bus.Bus, consumers ...event.Consumer) (open int, last uint64, err error) {
 	name := b.Names().EventsStream()
 	stream, err := b.Stream(ctx, name)
@@ -43,6 +44,18 @@ func Open(ctx context.Context, b *bus.Bus, consumers ...event.Consumer) (open in
 	owners, err := ownersOf(ctx, b, consumers)
 	if err != nil {
 		return 0, 0, err
+	}
+	for _, c := range consumers {
+		owned := 0
+		for _, o := range owners {
+			if o.consumer == c {
+				owned++
+			}
+		}
+		whole := slices.ContainsFunc(durables, func(d *jetstream.ConsumerInfo) bool { return d.Config.Durable == string(c) })
+		if owned > 0 || !whole {
+			open += bus.Partitions(stream.CachedInfo().Config) - owned
+		}
 	}
 	for _, o := range owners {
 		if o.farewell || !slices.ContainsFunc(durables, o.reads(b.Names())) {
