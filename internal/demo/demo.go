@@ -15,7 +15,7 @@ type Faults string
 const (
 	None  Faults = "none"
 	Some  Faults = "some"  // a few of each kind
-	Storm Faults = "storm" // many; every service is killed three times
+	Storm Faults = "storm" // many; payment and inventory have two replicas, and every process is killed three times
 )
 
 // Config holds the settings of a run.

@@ -112,7 +112,7 @@ type paymentService struct {
 
 	mu      sync.Mutex
 	healthy bool // the fault is off
-	current *payment.Service
+	started []*payment.Service
 }
 
 func (p *paymentService) start(b *bus.Bus) (process, error) {
@@ -129,17 +129,17 @@ func (p *paymentService) start(b *bus.Bus) (process, error) {
 	if err != nil {
 		return process{}, err
 	}
-	p.current = s
+	p.started = append(p.started, s)
 	return process{run: s.Run}, nil
 }
 
-// switchFaultOff switches the fault off, in this instance and the next ones.
+// switchFaultOff switches the fault off, in all instances and the next ones.
 func (p *paymentService) switchFaultOff() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.healthy = true
-	if p.current != nil {
-		p.current.SetPoison(false)
+	for _, s := range p.started {
+		s.SetPoison(false)
 	}
 }
 

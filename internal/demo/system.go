@@ -63,10 +63,11 @@ func startSystem(ctx context.Context, cfg Config) (s *system, err error) {
 	}
 	s.shop = shop.url()
 	s.payment = &paymentService{gatewayURL: s.gateway.URL, ledger: cfg.Ledger, log: cfg.Logger, healthy: cfg.Faults == None}
-	s.supervisors = []*supervisor{
-		s.supervisor(string(order.Name), shop.start),
-		s.supervisor(string(payment.Name), s.payment.start),
-		s.supervisor(string(inventory.Name), startInventory(cfg.Logger)),
+	s.supervisors = []*supervisor{s.supervisor(string(order.Name), shop.start)}
+	for range doses[cfg.Faults].replicas {
+		s.supervisors = append(s.supervisors,
+			s.supervisor(string(payment.Name), s.payment.start),
+			s.supervisor(string(inventory.Name), startInventory(cfg.Logger)))
 	}
 	for _, a := range s.supervisors {
 		if err = a.startService(ctx); err != nil {

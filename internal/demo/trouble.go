@@ -16,7 +16,8 @@ import (
 // dose is how many faults are injected. Some customers cause more of their own
 // ([shares]).
 type dose struct {
-	crashes    int // how often each service is killed
+	replicas   int // of payment and inventory; order has one, at the address of the shop
+	crashes    int // how often each process is killed
 	duplicates int // how many of 1,000 events are repeated
 	poison     int // how many messages of each kind of [poisonMessages] are stored
 	// flaky is the share of requests to the gateway that fail: with a 5xx, or because
@@ -27,9 +28,9 @@ type dose struct {
 }
 
 var doses = map[Faults]dose{
-	None:  {},
-	Some:  {crashes: 1, duplicates: 50, poison: 1, flaky: 0.05},
-	Storm: {crashes: 3, duplicates: 250, poison: 5, flaky: 0.25, outage: 700 * time.Millisecond},
+	None:  {replicas: 1},
+	Some:  {replicas: 1, crashes: 1, duplicates: 50, poison: 1, flaky: 0.05},
+	Storm: {replicas: 2, crashes: 3, duplicates: 250, poison: 5, flaky: 0.25, outage: 700 * time.Millisecond},
 }
 
 // duplicator publishes events a second time, in the two ways in which that happens:
