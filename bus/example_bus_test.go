@@ -53,6 +53,7 @@ func ExampleConnect() {
 	// create  DLQ
 	// create  KV_dedup
 	// create  KV_state
+	// create  KV_pauses
 	// create  KV_members
 	// {Stream:EVENTS Sequence:1 Duplicate:false}
 	// {Stream:EVENTS Sequence:1 Duplicate:true}

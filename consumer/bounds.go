@@ -2,14 +2,23 @@ package consumer
 
 import "sync"
 
-// slots is the bulkhead: at most so many handlers run at once.
+// slots is the bulkhead: at most so many handlers run at once, fewer while a [Hold]
+// says so.
 type slots struct {
-	free chan struct{}
-	stop <-chan struct{} // closed when no more may start
+	size int
+
+	mu      sync.Mutex
+	freed   *sync.Cond
+	limit   int // at most size
+	taken   int
+	waiting int
+	stopped bool // no more may start
 }
 
-func newSlots(n int, stop <-chan struct{}) *slots {
-	return &slots{free: make(chan struct{}, n), stop: stop}
+func newSlots(n int) *slots {
+	s := &slots{size: n, limit: n}
+	s.freed = sync.NewCond(&s.mu)
+	return s
 }
 
 // slot is a place for one handler. It belongs to one goroutine.
@@ -20,27 +29,79 @@ type slot struct {
 
 func (s *slots) slot() slot { return slot{of: s} }
 
-// acquire waits for the slot; false when the consumer is stopping.
-func (s *slot) acquire() bool {
-	select {
-	case <-s.of.stop:
+// acquire waits for the slot; false when the consumer is stopping, or when the
+// partition that the event is of, nil for none, is no longer this process's.
+func (s *slot) acquire(p *partition) bool {
+	of := s.of
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	of.waiting++
+	for !of.stopped && of.taken >= of.limit && (p == nil || !p.closed()) {
+		of.freed.Wait()
+	}
+	of.waiting--
+	if of.stopped || of.taken >= of.limit {
 		return false
-	default:
 	}
-	select {
-	case s.of.free <- struct{}{}:
-		s.held = true
-	case <-s.of.stop:
-	}
-	return s.held
+	of.taken++
+	s.held = true
+	return true
+}
+
+// again takes the slot for another run of a handler that has returned. It waits for
+// no [Hold]: then it returns false.
+func (s *slot) again(p *partition) bool {
+	return s.of.begins() > 0 && s.acquire(p)
 }
 
 // release gives the slot back, if it is held.
 func (s *slot) release() {
-	if s.held {
-		s.held = false
-		<-s.of.free
+	if !s.held {
+		return
 	}
+	s.held = false
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	if s.of.taken--; s.of.taken < s.of.limit {
+		s.of.freed.Signal()
+	}
+}
+
+// bound lets at most n handlers run at once from now on. Those that run go on.
+func (s *slots) bound(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limit = min(max(n, 0), s.size)
+	s.freed.Broadcast()
+}
+
+// begins is how many handlers may run at once now.
+func (s *slots) begins() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.limit
+}
+
+// queue is how many events wait for a slot.
+func (s *slots) queue() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting
+}
+
+// look has those that wait look again whether they have to.
+func (s *slots) look() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.freed.Broadcast()
+}
+
+// stop lets nothing start any more.
+func (s *slots) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	s.freed.Broadcast()
 }
 
 // budget bounds the deliveries that this process holds: a pull asks the server for

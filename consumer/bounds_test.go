@@ -8,13 +8,13 @@ import (
 
 func TestSlotsBoundWhatRuns(t *testing.T) {
 	t.Parallel()
-	s := newSlots(3, make(chan struct{}))
+	s := newSlots(3)
 	var running, most atomic.Int32
 	var all sync.WaitGroup
 	for range 100 {
 		all.Go(func() {
 			slot := s.slot()
-			if !slot.acquire() {
+			if !slot.acquire(nil) {
 				t.Error("acquire refused while nothing stops")
 				return
 			}
@@ -30,27 +30,27 @@ func TestSlotsBoundWhatRuns(t *testing.T) {
 	if n := most.Load(); n > 3 {
 		t.Errorf("%d ran at once, want at most 3", n)
 	}
-	if n := len(s.free); n != 0 {
+	if n := s.taken; n != 0 {
 		t.Errorf("%d slots taken after all were released", n)
 	}
 }
 
 func TestSlotsLetNothingStartOnceStopped(t *testing.T) {
 	t.Parallel()
-	stop := make(chan struct{})
-	s := newSlots(1, stop)
+	s := newSlots(1)
 	first, second := s.slot(), s.slot()
-	if !first.acquire() {
+	if !first.acquire(nil) {
 		t.Fatal("acquire refused")
 	}
 	waiting := make(chan bool)
-	go func() { waiting <- second.acquire() }()
-	close(stop)
+	go func() { waiting <- second.acquire(nil) }()
+	s.stop()
 	if <-waiting {
 		t.Error("a waiting acquire succeeded after the stop")
 	}
-	free := newSlots(1, stop).slot()
-	if free.acquire() {
+	s = newSlots(1)
+	s.stop()
+	if free := s.slot(); free.acquire(nil) {
 		t.Error("an acquire succeeded after the stop although a slot was free")
 	}
 }

@@ -22,7 +22,7 @@ import (
 // handler made it of documents that are not committed, or are no longer current.
 // That error matches [dedup.ErrStale], and the handler has to run again.
 func (c *Consumer) confirm(ctx context.Context, r run, err error) error {
-	if context.Cause(ctx) != nil || isOutage(err) {
+	if _, unattempted := notYetOf(err); context.Cause(ctx) != nil || isOutage(err) || unattempted {
 		return nil //nolint:nilerr // it stands: it is not the event's fault in any case
 	}
 	return r.reads.Confirm(context.WithoutCancel(ctx), c.ledger)

@@ -14,6 +14,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/internal/health"
+	"github.com/farandole/farandole/internal/pauses"
 )
 
 // Consumer runs a registry's handlers on the events of a stream.
@@ -29,6 +30,8 @@ type Consumer struct {
 	lanes      *lanes
 	inFlight   *inFlight
 	slots      *slots
+	valve      *valve
+	pauses     *pauses.Store
 	shifts     *shifts
 	suspects   *suspects
 	contention contention
@@ -74,7 +77,7 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 		bus: b, registry: r, cfg: cfg, ledger: ledger,
 		log:   cfg.Logger.With().Str(keyConsumer, string(cfg.Name)).Logger(),
 		host:  hostname(),
-		lanes: newLanes(max(1, cfg.InFlight/cfg.Concurrency)), inFlight: newInFlight(), slots: newSlots(cfg.Concurrency, stopped),
+		lanes: newLanes(max(1, cfg.InFlight/cfg.Concurrency)), inFlight: newInFlight(), slots: newSlots(cfg.Concurrency),
 		shifts:   &shifts{timeout: cfg.HandlerTimeout},
 		suspects: newSuspects(), stopped: stopped, abandoned: make(chan struct{}), idle: make(chan *delivery),
 		health:    health.New(max(2*cfg.Lease, minFade)),
@@ -83,6 +86,7 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 		now:       b.Clock(b.Names().EventsStream()).Now,
 		unhandled: newUnhandled(cfg),
 	}
+	c.valve, c.pauses = newValve(c.slots), pauses.New(b)
 	c.feeds = c.newFeeds()
 	var err error
 	if c.metrics, err = newMetrics(c, cfg.Metrics); err != nil {
@@ -151,8 +155,11 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 		pullers.Go(func() { c.pull(ctx, work, f) })
 		pullers.Go(func() { c.tend(ctx, work, f) })
 	}
+	pullers.Go(func() { c.heed(ctx) })
+	pullers.Go(func() { c.tendPauses(ctx) })
 	<-ctx.Done()
 	close(c.stopped)
+	c.slots.stop()
 	for _, d := range c.lanes.empty() {
 		c.finish(d, c.giveBack(d, released, 0))
 	}

@@ -34,3 +34,6 @@ func ServerAhead(c *Consumer, d time.Duration) {
 		return t.Add(d), err
 	}
 }
+
+// Begins is how many handlers c may begin now.
+func Begins(c *Consumer) int { return c.slots.begins() }

@@ -20,12 +20,16 @@ import (
 // not the event's fault, the event is given back and no attempt is spent.
 func (c *Consumer) fail(ctx context.Context, d *delivery, claim *dedup.Claim, err error) result {
 	lasting := context.WithoutCancel(ctx)
+	after, unattempted := notYetOf(err)
 	switch cause := context.Cause(ctx); {
 	case errors.Is(err, errHeartbeat):
 		// Others may own the event already; if not, it was not its fault.
 		return c.release(lasting, d, claim, nil, lost, 0)
 	case cause != nil && !isFinal(err):
 		return c.release(lasting, d, claim, nil, released, 0)
+	case unattempted && !isFinal(err):
+		c.eventLog(d, c.log.Debug()).Err(err).Dur("back_in", after).Msg("not attempted")
+		return c.release(lasting, d, claim, nil, released, after)
 	case errors.Is(err, ErrNoTimers):
 		return c.failClosed(lasting, d, claim, partTimers, nil, err)
 	case isOutage(err) && wishOf(err) == nil:

@@ -39,8 +39,8 @@ func (c *Consumer) process(ctx context.Context, d *delivery) result {
 		return c.stray(d, e)
 	}
 	slot := c.slots.slot() // one of Concurrency, until the handler has returned
-	if !slot.acquire() {
-		return c.giveBack(d, released, 0) // shutting down
+	if !slot.acquire(d.partition) {
+		return c.giveBack(d, released, 0) // shutting down, or the partition is another's
 	}
 	defer slot.release()
 
@@ -68,7 +68,7 @@ func (c *Consumer) process(ctx context.Context, d *delivery) result {
 			err = c.ledger.Complete(lasting, claim, out) // 4. complete
 		}
 		if errors.Is(err, dedup.ErrStale) && runs < maxRuns {
-			if slot.acquire() {
+			if slot.again(d.partition) {
 				err = nil
 				continue // on the state that is there now
 			}

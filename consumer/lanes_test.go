@@ -405,7 +405,7 @@ func (m *laneModel) settle(t *rapid.T) {
 // still must not let others of the key pass. With its partition it is.
 func TestLanesWaitForWhatWaitsInThisProcess(t *testing.T) {
 	t.Parallel()
-	l, p := newLanes(1000), &partition{idle: make(chan struct{})}
+	l, p := newLanes(1000), &partition{consumer: &Consumer{slots: newSlots(1)}, idle: make(chan struct{})}
 	of := func(sequence uint64) *delivery {
 		d := onLane("a", sequence)
 		d.partition = p

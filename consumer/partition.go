@@ -49,14 +49,13 @@ func (p *partition) leave() {
 // close has nothing begin any more.
 func (p *partition) close() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closing {
-		return
-	}
+	first := !p.closing
 	p.closing = true
-	if p.held == 0 {
+	if first && p.held == 0 {
 		close(p.idle)
 	}
+	p.mu.Unlock()
+	p.consumer.slots.look()
 }
 
 func (p *partition) closed() bool {

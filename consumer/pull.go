@@ -121,7 +121,13 @@ func (c *Consumer) pull(ctx, work context.Context, f *feed) {
 	reconnected := c.bus.Conn().StatusChanged(nats.CONNECTED)
 	defer c.bus.Conn().RemoveStatusListener(reconnected)
 	freed := f.budget.watch()
+	if f.slice == nil {
+		defer c.valve.reads(f.stream, f.name)()
+	}
 	for ctx.Err() == nil {
+		if f.slice == nil && !c.valve.fetching(ctx) {
+			return
+		}
 		err := errRebind
 		if f.name != "" {
 			err = c.pullBound(ctx, work, f, part, reconnected, freed)
@@ -150,6 +156,9 @@ func (c *Consumer) pull(ctx, work context.Context, f *feed) {
 // when the durable no longer answers.
 func (c *Consumer) pullBound(ctx, work context.Context, f *feed, part string, reconnected <-chan nats.Status, freed <-chan struct{}) error {
 	nc := c.bus.Conn()
+	if f.slice != nil {
+		defer c.valve.reads(f.stream, f.name)()
+	}
 	p := &puller{statuses: make(chan *nats.Msg, 64)}
 	inbox := nc.NewInbox()
 	denials := c.bus.Denials()
@@ -193,12 +202,17 @@ func (c *Consumer) pullBound(ctx, work context.Context, f *feed, part string, re
 	tick := time.NewTicker(pullHeartbeat)
 	defer tick.Stop()
 	for {
+		turned := c.valve.turned()
+		if f.slice == nil && c.valve.appetite() == 0 {
+			return nil // the server takes the pull for ended, and delivers nothing more
+		}
 		if err := c.request(p, f, inbox); err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-turned:
 		case <-freed:
 		case <-denials.Ready():
 			if err := c.denied(denials, f, inbox); err != nil {
@@ -242,9 +256,12 @@ func (c *Consumer) pullBound(ctx, work context.Context, f *feed, part string, re
 // worth a request.
 func (c *Consumer) request(p *puller, f *feed, inbox string) error {
 	open, places := p.open(), f.budget.places()
+	if f.slice == nil {
+		places = min(places, c.valve.appetite()-c.inFlight.size())
+	}
 	least := 1
 	if open > 0 {
-		least = max(1, places/8)
+		least = max(1, f.budget.places()/8)
 	}
 	n := f.budget.reserve(least, places-open)
 	if n == 0 {
@@ -265,7 +282,7 @@ func (c *Consumer) request(p *puller, f *feed, inbox string) error {
 // open, because events that do not finish take all places.
 func (c *Consumer) watchPulls(ctx context.Context, p *puller, f *feed) {
 	part, idle := "places "+f.name+" of "+f.stream, p.idle()
-	if idle < 2*c.cfg.HandlerTimeout {
+	if idle < 2*c.cfg.HandlerTimeout || c.slots.begins() < c.cfg.Concurrency {
 		c.health.Clear(part)
 		return
 	}

@@ -25,7 +25,9 @@ type Status struct {
 	// Retries is how many have failed, or were given back, and come again.
 	Retries int `json:"retries"`
 	// Deferred is how many of the retries are put off as timers.
-	Deferred int             `json:"deferred"`
+	Deferred int `json:"deferred"`
+	// Paused says what holds the consumer up, and until when; empty if nothing does.
+	Paused   []PausedStatus  `json:"paused,omitempty"`
 	Durables []DurableStatus `json:"durables"`
 	// Members and Partitions are those of a consumer with the partition ledger.
 	Members    []Member          `json:"members,omitempty"`
@@ -46,6 +48,19 @@ type DurableStatus struct {
 	Redelivered int    `json:"redelivered"`
 	// Pulls is how many requests wait for events: none means that nobody reads.
 	Pulls int `json:"pulls"`
+	// PausedUntil is until when the server delivers nothing; zero if it delivers.
+	PausedUntil time.Time `json:"paused_until,omitzero"`
+}
+
+// PausedStatus is one reason for which a consumer begins nothing.
+type PausedStatus struct {
+	// Reason is "operator", or "breaker <name>" for one that is not closed.
+	Reason string `json:"reason"`
+	// Until is the end of an operator's pause, of an open breaker when it may be probed,
+	// and of a half-open one when its prober counts as dead. By the server's clock.
+	Until time.Time `json:"until"`
+	By    string    `json:"by"`
+	Why   string    `json:"why,omitempty"`
 }
 
 // PartitionStatus is where one partition stands, as its last page tells.
@@ -118,18 +133,25 @@ func statuses(ctx context.Context, b *bus.Bus, only event.Consumer) ([]Status, e
 // status puts together where one consumer stands.
 func (s *surveyed) status(ctx context.Context, c event.Consumer) (Status, error) {
 	status := Status{Consumer: c, Deferred: s.deferred[c], Durables: []DurableStatus{}}
+	var err error
+	if status.Paused, err = s.paused(ctx, c); err != nil {
+		return Status{}, err
+	}
 	for _, d := range s.durables[c] {
-		status.Durables = append(status.Durables, DurableStatus{
+		has := DurableStatus{
 			Name: d.Name, Subjects: filtersOf(d.Config), Pending: d.NumPending,
 			AckPending: d.NumAckPending, Redelivered: d.NumRedelivered, Pulls: d.NumWaiting,
-		})
+		}
+		if d.Paused && d.Config.PauseUntil != nil {
+			has.PausedUntil = d.Config.PauseUntil.UTC()
+		}
+		status.Durables = append(status.Durables, has)
 	}
 	slices.SortFunc(status.Durables, func(a, b DurableStatus) int { return strings.Compare(a.Name, b.Name) })
 	if !s.paged[c] {
 		status.ofDurables()
 		return status, nil
 	}
-	var err error
 	if status.Members, err = members.List(ctx, s.bus, c); err != nil && !errors.Is(err, bus.ErrNoStream) {
 		return Status{}, err
 	}

@@ -70,6 +70,39 @@ func Permanent(err error) error { return withWish(permanent, err, 0) }
 // be shorter than what ledger and stream keep. RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error { return withWish(retryAfter, err, d) }
 
+// NotYet says that this was no attempt: what the handler needs is not there, and its
+// breaker is open, say. The event comes back after d, as often as need be. No attempt
+// is spent, nothing is dead-lettered, and the order of its key is kept as long as it
+// would be for a retry. Any error that has, itself or in its chain, the method
+// NotYet() time.Duration means the same. NotYet(nil, d) is nil.
+func NotYet(err error, d time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &notYet{err, d}
+}
+
+// notYet is an error that says so.
+type notYet struct {
+	error
+	after time.Duration
+}
+
+func (n *notYet) Unwrap() error         { return n.error }
+func (n *notYet) NotYet() time.Duration { return n.after }
+
+// notYetOf is when an event comes back that was not attempted; false for another error.
+func notYetOf(err error) (after time.Duration, ok bool) {
+	var n interface{ NotYet() time.Duration }
+	if !errors.As(err, &n) {
+		return 0, false
+	}
+	return max(n.NotYet(), notYetLeast), true
+}
+
+// notYetLeast keeps an event that cannot be attempted from coming back at once.
+const notYetLeast = 10 * time.Millisecond
+
 // wishKind is what a handler, or the decoding, wants to become of a failed event.
 type wishKind int
 

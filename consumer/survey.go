@@ -17,6 +17,7 @@ import (
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/pauses"
 )
 
 // surveyed is what the server tells of consumers with few questions.
@@ -135,6 +136,34 @@ func (s *surveyed) readDeferred(ctx context.Context, c event.Consumer) error {
 		s.deferred[event.Consumer(c)]++
 	}
 	return err
+}
+
+// paused tells what holds a consumer up. A system that has no bucket of pauses yet, and
+// a user who may not read it, get none.
+func (s *surveyed) paused(ctx context.Context, c event.Consumer) (all []PausedStatus, err error) {
+	store := pauses.New(s.bus)
+	d, err := store.Get(ctx, c)
+	if errors.Is(err, bus.ErrNoStream) || errors.Is(err, bus.ErrDenied) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p := d.Pause; p != nil {
+		now, err := store.Now(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if p.Until.After(now) {
+			all = append(all, PausedStatus{Reason: byOperator, Until: p.Until, By: p.By, Why: p.Why})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Breakers)) {
+		if b := d.Breakers[name]; b.State != pauses.Closed {
+			all = append(all, PausedStatus{Reason: "breaker " + name, Until: b.Until, By: b.By, Why: b.Why})
+		}
+	}
+	return all, nil
 }
 
 // partitions tells where a consumer's partitions stand.

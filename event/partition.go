@@ -17,6 +17,10 @@ const MaxPartitions = 9999
 // partitions say that they are alive.
 const MembersBucket = "members"
 
+// PausesBucket is the short name of the bucket that says which consumers are held up:
+// by an operator, or by the open breaker of a dependency.
+const PausesBucket = "pauses"
+
 // The event stream stores an event of order.placed.v1 and ord-1 on
 // events.order.placed.v1.17.ord-1. The server puts the partition in: publishers
 // publish on events.order.placed.v1.ord-1, and so did the server store it before

@@ -37,7 +37,7 @@ type Config struct {
 	// with the partition ledger. Defaults to those that the stream has, also if
 	// these are none; a new stream has [event.DefaultPartitions].
 	Partitions int
-	// Buckets are the KV buckets, besides dedup, state and members. Defaults to none.
+	// Buckets are the KV buckets, besides dedup, state, pauses and members. Defaults to none.
 	Buckets []string
 	// Duplicates is how long the event stream recognises a message id, so that
 	// publishing again stores nothing. It must not exceed EventsMaxAge.
@@ -60,7 +60,7 @@ func New(names event.Names, cfg Config) Topology {
 		Streams:       []jetstream.StreamConfig{timersStream(names, cfg), eventsStream(names, cfg), dlqStream(names, cfg)},
 		anyPartitions: cfg.Partitions == 0,
 	}
-	for _, bucket := range append([]string{"dedup", event.StateBucket}, cfg.Buckets...) {
+	for _, bucket := range append([]string{"dedup", event.StateBucket, event.PausesBucket}, cfg.Buckets...) {
 		t.Streams = append(t.Streams, bucketStream(names.Bucket(bucket), cfg))
 	}
 	t.Streams = append(t.Streams, membersStream(names.Bucket(event.MembersBucket), cfg))

@@ -12,9 +12,11 @@ import (
 )
 
 type consumerCmd struct {
-	List consumerListCmd `cmd:"" help:"Where all consumers stand: what waits for them, who works on it."`
-	Show consumerShowCmd `cmd:"" help:"Where one consumer stands: its durables, or its partitions and members."`
-	Drop consumerDropCmd `cmd:"" help:"Take event types out of a consumer: what is pending of them is dropped. Stop what handles them first."`
+	List   consumerListCmd   `cmd:"" help:"Where all consumers stand: what waits for them, who works on it."`
+	Show   consumerShowCmd   `cmd:"" help:"Where one consumer stands: its durables, or its partitions and members."`
+	Pause  consumerPauseCmd  `cmd:"" help:"Have all processes of a consumer begin nothing for a while. What runs goes on; no attempt is spent."`
+	Resume consumerResumeCmd `cmd:"" help:"End a consumer's pause before its time."`
+	Drop   consumerDropCmd   `cmd:"" help:"Take event types out of a consumer: what is pending of them is dropped. Stop what handles them first."`
 }
 
 type consumerDropCmd struct {

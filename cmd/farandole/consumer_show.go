@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/farandole/farandole/bus"
@@ -59,18 +61,27 @@ func (c *consumerListCmd) Run(ctx context.Context, a *app) error {
 			a.say("no consumers")
 			return nil
 		}
-		table := terminal.NewTable("CONSUMER", ">LAG", ">IN FLIGHT", ">RETRIES", ">PARTITIONS", ">MEMBERS")
+		table := terminal.NewTable("CONSUMER", ">LAG", ">IN FLIGHT", ">RETRIES", ">PARTITIONS", ">MEMBERS", "PAUSED BY")
 		for _, s := range all {
 			partitions, members := "-", "-"
 			if s.Partitions != nil {
 				partitions, members = fmt.Sprintf("%d/%d", owned(s), len(s.Partitions)), terminal.Number(len(s.Members))
 			}
 			table.Row(terminal.Cell(string(s.Consumer), 32), terminal.Number(s.Lag), terminal.Number(s.InFlight),
-				terminal.Number(s.Retries), partitions, members)
+				terminal.Number(s.Retries), partitions, members, pausedBy(s))
 		}
 		_, err = table.WriteTo(a.styled)
 		return err
 	})
+}
+
+// pausedBy names what holds a consumer up.
+func pausedBy(s consumer.Status) string {
+	reasons := make([]string, len(s.Paused))
+	for i, p := range s.Paused {
+		reasons[i] = terminal.Cell(p.Reason, 64)
+	}
+	return cmp.Or(strings.Join(reasons, ", "), "-")
 }
 
 // owned is how many partitions have an owner.
@@ -105,6 +116,9 @@ func (c *consumerShowCmd) Run(ctx context.Context, a *app) error {
 			terminal.Number(s.Lag), terminal.Number(s.InFlight), terminal.Number(s.Retries), terminal.Number(s.Deferred)); err != nil {
 			return err
 		}
+		if err := printPaused(a, s.Paused); err != nil {
+			return err
+		}
 		if s.Partitions == nil {
 			return printDurables(a, s.Durables)
 		}
@@ -113,6 +127,21 @@ func (c *consumerShowCmd) Run(ctx context.Context, a *app) error {
 		}
 		return printPartitions(a, s.Partitions)
 	})
+}
+
+// printPaused says what holds a consumer up, a line for each reason.
+func printPaused(a *app, paused []consumer.PausedStatus) error {
+	for _, p := range paused {
+		why := ""
+		if p.Why != "" {
+			why = ": " + terminal.Cell(p.Why, 120)
+		}
+		if err := a.printf("paused until %s by %s (%s)%s", p.Until.Local().Format(time.DateTime),
+			terminal.Cell(p.Reason, 64), terminal.Cell(p.By, 64), why); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func printDurables(a *app, durables []consumer.DurableStatus) error {

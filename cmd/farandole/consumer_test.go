@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -109,8 +110,8 @@ func TestConsumerShow(t *testing.T) {
 	}
 	got = s.run(t, "", "consumer", "list")
 	lines := strings.Split(strings.TrimSpace(got.out), "\n")
-	if got.code != exitDone || len(lines) != 3 || strings.Join(strings.Fields(lines[1]), " ") != "inventory 0 0 0 0/32 0" ||
-		strings.Join(strings.Fields(lines[2]), " ") != "payment 2 0 0 - -" {
+	if got.code != exitDone || len(lines) != 3 || strings.Join(strings.Fields(lines[1]), " ") != "inventory 0 0 0 0/32 0 -" ||
+		strings.Join(strings.Fields(lines[2]), " ") != "payment 2 0 0 - - -" {
 		t.Errorf("list: %+v", got)
 	}
 	for name, code := range map[string]int{"shipping": exitFailed, "Shipping": exitUsage} {
@@ -145,5 +146,41 @@ func TestConsumerListLooksAgain(t *testing.T) {
 	cancel()
 	if code := <-ended; code != exitDone {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestConsumerPauseAndResume(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	durable(t, s)
+	got := s.run(t, "", "consumer", "pause", "payment", "--for", "1h", "--why", "a change", "--json")
+	var paused struct {
+		Consumer, By, Why string
+		Until             time.Time
+	}
+	must(t, json.Unmarshal([]byte(got.out), &paused))
+	if got.code != exitDone || paused.Consumer != "payment" || paused.Why != "a change" || paused.By == "" || !strings.Contains(got.err, "consumer paused") {
+		t.Errorf("pause: %+v", got)
+	}
+	c, err := s.JetStream().Consumer(t.Context(), s.Names().EventsStream(), "payment")
+	must(t, err)
+	if info := c.CachedInfo(); !info.Paused || !info.Config.PauseUntil.Equal(paused.Until) {
+		t.Errorf("the server has %+v, want a pause until %v", info.Config.PauseUntil, paused.Until)
+	}
+	for _, args := range [][]string{{"consumer", "list"}, {"consumer", "show", "payment"}, {"consumer", "show", "payment", "--json"}} {
+		if got := s.run(t, "", args...); got.code != exitDone || !strings.Contains(got.out, "operator") {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+	if got := s.run(t, "", "consumer", "resume", "payment"); got.code != exitDone || got.out != "payment: resumed\n" || !strings.Contains(got.err, "consumer resumed") {
+		t.Errorf("resume: %+v", got)
+	}
+	if got := s.run(t, "", "consumer", "resume", "payment", "--json"); got.code != exitDone || !strings.Contains(got.out, `"was_paused":false`) {
+		t.Errorf("resume again: %+v", got)
+	}
+	for args, code := range map[string]int{"pause payment --for 0s": exitUsage, "pause No": exitUsage, "resume No": exitUsage, "pause shipping": exitFailed} {
+		if got := s.run(t, "", append([]string{"consumer"}, strings.Split(args, " ")...)...); got.code != code {
+			t.Errorf("%s: %+v, want code %d", args, got, code)
+		}
 	}
 }

@@ -1,0 +1,9 @@
+package pauses_test
+
+import (
+	"testing"
+
+	"github.com/farandole/farandole/bustest"
+)
+
+func TestMain(m *testing.M) { bustest.Main(m) }
