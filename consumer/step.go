@@ -56,7 +56,14 @@ func (s Step) Validate() error {
 
 // Skip is returned by a handler that has looked at the event and wants nothing
 // to follow from it: it is marked done and counted as skipped.
-var Skip = errors.New("consumer: skipped") //nolint:gochecknoglobals,revive,staticcheck // an outcome that reads as a verb: return consumer.Step{}, consumer.Skip
+var Skip error = skip{} //nolint:gochecknoglobals // an outcome that reads as a verb: return consumer.Step{}, consumer.Skip
+
+type skip struct{}
+
+func (skip) Error() string { return "consumer: skipped" }
+
+// Final says to package resilience that nothing is wrong with what the handler called.
+func (skip) Final() bool { return true }
 
 // Permanent marks err as not worth another attempt: the event is dead-lettered
 // at once with reason "permanent". Permanent(nil) is nil.
@@ -123,6 +130,10 @@ type wish struct {
 func (w *wish) Error() string { return w.err.Error() }
 func (w *wish) Unwrap() error { return w.err }
 
+// Final and RetryAfter tell package resilience what the handler wants.
+func (w *wish) Final() bool               { return w.kind != retryAfter }
+func (w *wish) RetryAfter() time.Duration { return w.after }
+
 func withWish(kind wishKind, err error, after time.Duration) error {
 	if err == nil {
 		return nil
@@ -133,7 +144,7 @@ func withWish(kind wishKind, err error, after time.Duration) error {
 // isFinal reports whether an error says that the event must not run again.
 func isFinal(err error) bool {
 	w := wishOf(err)
-	return w != nil && w.kind != retryAfter
+	return w != nil && w.Final()
 }
 
 // wishOf is the wish that an error carries, nil if none.

@@ -16,7 +16,7 @@ func FullJitter(base, most time.Duration, n int, random float64) time.Duration {
 	if base <= most>>n {
 		ceiling = base << n
 	}
-	return time.Duration(random * float64(ceiling))
+	return min(time.Duration(random*float64(ceiling)), ceiling) // a float of a very long time is rounded
 }
 
 // Around is uniform in [d/2, 3d/2): for what is done again and again, so that
