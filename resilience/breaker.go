@@ -1,6 +1,7 @@
 package resilience
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -62,7 +63,13 @@ func NewBreaker(cfg BreakerConfig) (*Breaker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Breaker{cfg: cfg, epoch: time.Now(), window: newWindow(cfg), probes: map[uint64]*time.Timer{}}, nil
+	b := &Breaker{cfg: cfg, epoch: time.Now(), window: newWindow(cfg), probes: map[uint64]*time.Timer{}}
+	if cfg.Metrics != nil {
+		if err := b.register(cfg.Metrics); err != nil {
+			return nil, fmt.Errorf("%w: breaker %s: metrics: %w", ErrConfig, cfg.Name, err)
+		}
+	}
+	return b, nil
 }
 
 // Name returns the breaker's name.
@@ -93,7 +100,7 @@ func (b *Breaker) Allow() (Permit, error) {
 	if b.state == Open && now >= b.until {
 		b.turn(now, Transition{To: HalfOpen, Event: EventWaited})
 	}
-	if b.state == Open || b.state == HalfOpen && len(b.probes)+b.proved >= b.cfg.Probes {
+	if b.rejects(now) {
 		return Permit{}, b.reject(now)
 	}
 	var probe uint64
@@ -104,6 +111,21 @@ func (b *Breaker) Allow() (Permit, error) {
 	}
 	b.stats.Running++
 	return Permit{breaker: b, generation: b.generation, probe: probe, start: now}, nil
+}
+
+// look returns the error of [Breaker.Allow] if that would reject a call now. It grants
+// nothing and changes no state.
+func (b *Breaker) look() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now := b.now(); b.rejects(now) {
+		return b.reject(now)
+	}
+	return nil
+}
+
+func (b *Breaker) rejects(now time.Duration) bool {
+	return b.state == Open && now < b.until || b.state == HalfOpen && len(b.probes)+b.proved >= b.cfg.Probes
 }
 
 // reject makes the error of a call that is not let through.
@@ -272,6 +294,22 @@ func (b *Breaker) Stats() BreakerStats {
 	s := b.stats
 	s.State, s.HalfOpenSuccesses, s.StaysOpen = b.state, b.proved, b.staysOpen(b.now())
 	return s
+}
+
+// Describe tells the breaker's settings, for people.
+func (b *Breaker) Describe() string {
+	c := b.cfg
+	opens := fmt.Sprintf("%d failures in a row", c.Failures)
+	switch {
+	case c.Window > 0:
+		opens = fmt.Sprintf("%v %% failures in %v, %d calls at least", 100*c.FailureRate, c.Window, c.MinCalls)
+	case c.WindowCalls > 0:
+		opens = fmt.Sprintf("%v %% failures in %d calls, %d at least", 100*c.FailureRate, c.WindowCalls, c.MinCalls)
+	}
+	if c.SlowAfter > 0 {
+		opens += fmt.Sprintf(", slow after %v", c.SlowAfter)
+	}
+	return fmt.Sprintf("breaker %s (%s, open for %v, %d probes)", c.Name, opens, c.OpenFor, c.Probes)
 }
 
 // Notify has f called for each transition from now on, also for those that [Breaker.Open]

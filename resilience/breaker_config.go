@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 )
 
@@ -46,6 +47,8 @@ type BreakerConfig struct {
 	// info. A rejected call is a line of level debug, because there is one for each
 	// call during an outage. Defaults to silence.
 	Logger zerolog.Logger
+	// Metrics registers the breaker's metrics; docs/resilience.md lists them. Defaults to none.
+	Metrics prometheus.Registerer
 }
 
 const (

@@ -19,6 +19,8 @@ const (
 	HalfOpen
 )
 
+const states = int(HalfOpen) + 1
+
 // String returns closed, open or half_open.
 func (s State) String() string {
 	switch s {

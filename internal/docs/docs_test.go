@@ -33,7 +33,7 @@ func TestDesignNamesWhatExists(t *testing.T) {
 // The code that the documents show is that of the examples, line by line.
 func TestShownCodeIsCompiled(t *testing.T) {
 	t.Parallel()
-	for _, doc := range []string{"README.md", "docs/outbox.md"} {
+	for _, doc := range []string{"README.md", "docs/outbox.md", "docs/resilience.md"} {
 		shown := regexp.MustCompile("(?s)<!-- code: (\\S+) -->\n```go\n(.*?)```").FindAllStringSubmatch(read(t, doc), -1)
 		if len(shown) == 0 {
 			t.Fatalf("%s shows no code", doc)
