@@ -12,15 +12,22 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// BenchmarkHop is what one event costs this process when many wait: claimed,
-// handled, another one emitted, marked done, acknowledged. The server is in the
-// same process; ns/op and allocs/op hold its part too.
+// BenchmarkHop is what one event costs when many wait: claimed, handled, another one
+// emitted, marked done, acknowledged. The server is in the same process; ns/op and
+// allocs/op hold its part too.
 func BenchmarkHop(b *testing.B) {
+	b.Run("KV", func(b *testing.B) { hop(b, kvKind) })
+	b.Run("partitions", func(b *testing.B) { hop(b, partitionKind) })
+}
+
+func hop(b *testing.B, kind kind) {
+	b.Helper()
 	type data struct {
 		Text string `json:"text"`
 	}
 	in, out := event.Define[data]("bench.in.v1"), event.Define[data]("bench.out.v1")
 	s := newSystem(b)
+	s.kind = kind
 	body := data{strings.Repeat("x", 240)}
 	pending := make([]*bus.Pending, b.N)
 	for i := range pending {
