@@ -46,7 +46,12 @@ type results struct {
 	Codec   []codecFigure   `json:"codec,omitempty"`
 	Memory  *memoryFigures  `json:"memory,omitempty"`
 	Outbox  []outboxFigures `json:"outbox,omitempty"`
-	Targets []verdict       `json:"targets"`
+
+	Scale      []scaleFigure      `json:"scale,omitempty"`
+	StandStill []standStillFigure `json:"stand_still,omitempty"`
+	Remembered []rememberedFigure `json:"remembered,omitempty"`
+
+	Targets []verdict `json:"targets"`
 }
 
 // newBench builds nats-server from the version that this module requires.
@@ -86,6 +91,8 @@ func (b *bench) measure(ctx context.Context) error {
 		{"saga", b.saga},
 		{"codec", b.codecs},
 		{"memory", b.memory},
+		{"processes", b.processes},
+		{"remembered", b.remember},
 		{"outbox", b.outbox},
 	} {
 		if !slices.Contains(b.only, section.name) {

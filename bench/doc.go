@@ -11,6 +11,10 @@
 //   - saga: the demo's orders, from placed to final, on SQLite and Postgres
 //   - codec: one event to its message and back
 //   - memory: a consumer's process with many events waiting and with few
+//   - processes: several processes of a consumer together, and how long events stand
+//     still when one joins, stops or is killed
+//   - remembered: memory of server and consumer for each event that a ledger remembers,
+//     and how long a new process takes to start with them
 //
 // Runs of one repetition are interleaved, so that noise hits all alike; figures
 // are medians over the repetitions. It needs a Unix system and the go command;

@@ -81,7 +81,7 @@ func startRaw(ctx context.Context, s *hopbench.Stage) (func() error, error) {
 
 func startFarandole(kind ledger.Kind) starter {
 	return func(ctx context.Context, s *hopbench.Stage) (func() error, error) {
-		c, err := hopbench.NewConsumer(s.Bus, kind, hopbench.DefaultConcurrency)
+		c, err := hopbench.NewConsumer(s.Bus, kind, hopbench.DefaultConcurrency, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -133,11 +133,12 @@ func idleHops(ctx context.Context, connect bus.Config, n int, start starter) (sa
 	return samples[idleWarmup:], s.Verify(ctx, idleWarmup+n)
 }
 
-// nextConsumer tells when the next consumer gets the outgoing events.
+// nextConsumer tells when the next consumer gets the outgoing events that are stored
+// from now on.
 func nextConsumer(ctx context.Context, s *hopbench.Stage) (<-chan time.Time, func(), error) {
 	js := s.Bus.JetStream()
 	next, err := js.CreateConsumer(ctx, s.Bus.Names().EventsStream(), jetstream.ConsumerConfig{
-		FilterSubject: s.Bus.Names().TypeFilter(hopbench.Out.Type()), AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true,
+		FilterSubject: s.Bus.Names().TypeFilter(hopbench.Out.Type()), AckPolicy: jetstream.AckNonePolicy, DeliverPolicy: jetstream.DeliverNewPolicy, MemoryStorage: true,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
@@ -58,7 +59,7 @@ func TestQuick(t *testing.T) {
 			}
 		}
 	}
-	if r.Publish == nil || r.Memory == nil || len(r.Latency) != 3 || len(r.Saga) < 2 || len(r.Codec) != 4 || r.Server == "" {
+	if r.Publish == nil || r.Memory == nil || len(r.Latency) != 3 || len(r.Saga) < 2 || len(r.Codec) != 4 || len(r.Scale) != 9 || len(r.StandStill) != 4 || len(r.Remembered) != 3 || r.Server == "" {
 		t.Errorf("%s", text)
 	}
 	if len(r.Targets) != len(targets()) {
@@ -170,6 +171,9 @@ func TestJudge(t *testing.T) {
 			Codec:   []codecFigure{{Name: nameDecodeBinary, Allocs: 13}},
 			Latency: []latencyFigure{{Name: nameRaw, P50: []float64{100}}, {Name: nameKV, P50: []float64{400}}},
 			Memory:  &memoryFigures{FewKB: []int64{100, 100}, ManyKB: []int64{120, 160}},
+			Scale:      []scaleFigure{{Handlers: fewHandlers, Processes: 1, PerSecond: 100}, {Handlers: fewHandlers, Processes: 2, PerSecond: 170}},
+			StandStill: []standStillFigure{{"partition", changeLeave, time.Second}, {"partition", changeKill, 7 * time.Second}},
+			Remembered: []rememberedFigure{{Name: nameRaw, ServerHeap: 1000}, {Name: namePartition, Events: 10, ServerHeap: 1400, ConsumerHeap: 170}},
 			Saga: []sagaFigure{
 				{Database: nameSQLite, Concurrency: 1, PerSecond: []float64{20}, P99: []float64{40}},
 				{Database: nameSQLite, Concurrency: manyAtOnce, PerSecond: []float64{250}, P99: []float64{5001}},
@@ -212,9 +216,9 @@ func TestJudge(t *testing.T) {
 		r    *results
 		want string
 	}{
-		{"nothing measured", &results{}, "-------------------"},
-		{"at the bounds", full(67.5), "++xx+++++x+x+xx++x+"},
-		{"slower", full(44), "+xxx+x+++x+x+xx++x+"},
+		{"nothing measured", &results{}, "------------------------"},
+		{"at the bounds", full(67.5), "++xx+++++x+xx+x+x+xx++x+"},
+		{"slower", full(44), "+xxx+x+++x+xx+x+x+xx++x+"},
 	} {
 		if got := outcomes(tt.r); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)

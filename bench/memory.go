@@ -1,17 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"strconv"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/internal/hopbench"
+	"github.com/farandole/farandole/internal/ledger"
 	"github.com/farandole/farandole/internal/terminal"
 )
 
@@ -137,39 +134,17 @@ func verifyCount(ctx context.Context, s *hopbench.Stage, handled int) error {
 
 // process runs a consumer's process and publishes as it handles. handled is
 // what others have handled before.
-func (b *bench) process(ctx context.Context, s *hopbench.Stage, waiting int, published *int, handled int) (last progress, err error) {
-	self, err := os.Executable()
+func (b *bench) process(ctx context.Context, s *hopbench.Stage, waiting int, published *int, handled int) (progress, error) {
+	w, err := b.startWorker(ctx, b.alone.url, s, work{events: b.handled, ledger: ledger.KV, handlers: hopbench.DefaultConcurrency})
 	if err != nil {
-		return last, err
+		return progress{}, err
 	}
-	child := exec.CommandContext(ctx, self, consumeRole, b.alone.url, s.Bus.Names().Prefix, fmt.Sprint(b.handled)) //nolint:gosec // this program
-	child.Stderr = b.log
-	pipe, err := child.StdoutPipe()
-	if err != nil {
-		return last, err
-	}
-	if err := child.Start(); err != nil {
-		return last, err
-	}
-	lines := bufio.NewScanner(pipe)
-	for err == nil && lines.Scan() {
-		if err = json.Unmarshal(lines.Bytes(), &last); err != nil {
-			break
+	return w.follow(func(p progress) error {
+		short := handled + p.Handled + waiting - *published
+		if short <= 0 || p.PeakKB != 0 {
+			return nil
 		}
-		if short := handled + last.Handled + waiting - *published; short > 0 && last.PeakKB == 0 {
-			err = s.Publish(ctx, *published, short)
-			*published += short
-		}
-	}
-	err = errors.Join(err, lines.Err())
-	if err != nil {
-		child.Process.Kill() //nolint:errcheck // Wait tells
-	}
-	if err := errors.Join(err, child.Wait()); err != nil {
-		return last, fmt.Errorf("consumer's process: %w", err)
-	}
-	if last.PeakKB == 0 {
-		return last, errors.New("consumer's process: ended without a result")
-	}
-	return last, nil
+		*published += short
+		return s.Publish(ctx, *published-short, short)
+	})
 }

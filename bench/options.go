@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 )
 
 var errUsage = errors.New("usage")
@@ -22,16 +23,19 @@ type options struct {
 	publishes int
 	idle      int // hops one at a time
 	orders    int
-	waiting   int    // events before the consumer whose memory is measured
-	handled   int    // by it
-	codec     string // how long one codec is run
-	inserts   int    // orders committed in a run
-	rows      int    // of the outbox that a relay drains
-	published int    // rows until the table is measured
+	waiting   int           // events before the consumer whose memory is measured
+	handled   int           // by it
+	codec     string        // how long one codec is run
+	inserts   int           // orders committed in a run
+	rows      int           // of the outbox that a relay drains
+	published int           // rows until the table is measured
+	steady    int           // events of a steady flow
+	remembers int           // events that a ledger remembers
+	settle    time.Duration // until the server has let go what it need not hold
 	quick     bool
 }
 
-var sectionNames = []string{"hop", "publish", "latency", "saga", "codec", "memory", "outbox"}
+var sectionNames = []string{"hop", "publish", "latency", "saga", "codec", "memory", "processes", "remembered", "outbox"}
 
 func parse(args []string, log io.Writer) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -52,11 +56,13 @@ func parse(args []string, log io.Writer) (options, error) {
 		only: strings.Split(*only, ","), settings: strings.Split(*settings, ","), reps: *reps, json: *json,
 		hops: *n, publishes: 3 * *n, idle: 300, orders: 5000, waiting: 1_000_000, handled: 2 * *n, codec: "1s",
 		inserts: *n / 8, rows: *n * 5 / 2, published: 1_000_000,
+		steady: 3000, remembers: 1_000_000, settle: 20 * time.Second,
 	}
 	o.quick = *quick
 	if o.quick {
 		o.reps, o.hops, o.publishes, o.idle, o.orders, o.waiting, o.handled, o.codec = 1, 1000, 2000, 30, 20, 10_000, 2000, "20ms"
 		o.inserts, o.rows, o.published = 200, 2000, 3000
+		o.steady, o.remembers, o.settle = 100, 2000, 100*time.Millisecond
 	}
 	return o, o.validate(flags.Args())
 }

@@ -30,17 +30,18 @@ const (
 // servers are nats-server processes that belong together: one, or a cluster.
 type servers struct {
 	url       string
+	profile   string // where the first tells of its heap
 	processes []*exec.Cmd
 }
 
 // startServers starts n processes with stores below dir and waits until all
 // of them can hold replicas.
 func startServers(ctx context.Context, binary, dir string, n int, syncAlways bool) (*servers, error) {
-	ports, err := natsserver.FreePorts(localhost, 2*n)
+	ports, err := natsserver.FreePorts(localhost, 3*n)
 	if err != nil {
 		return nil, err
 	}
-	s := &servers{}
+	s := &servers{profile: "http://" + net.JoinHostPort(localhost, strconv.Itoa(ports[2*n]))}
 	var urls []string
 	for i := range n {
 		home := filepath.Join(dir, "server-"+strconv.Itoa(i+1))
@@ -48,7 +49,7 @@ func startServers(ctx context.Context, binary, dir string, n int, syncAlways boo
 			return nil, errors.Join(err, s.stop())
 		}
 		config := filepath.Join(home, "nats.conf")
-		if err := os.WriteFile(config, []byte(serverConfig(i, ports[:n], ports[n:], home, syncAlways)), 0o600); err != nil {
+		if err := os.WriteFile(config, []byte(serverConfig(i, ports[:n], ports[n:2*n], ports[2*n+i], home, syncAlways)), 0o600); err != nil {
 			return nil, errors.Join(err, s.stop())
 		}
 		// An interrupt stops what runs on the servers first, then them: neither
@@ -68,9 +69,9 @@ func startServers(ctx context.Context, binary, dir string, n int, syncAlways boo
 	return s, nil
 }
 
-func serverConfig(i int, clients, routes []int, home string, syncAlways bool) string {
+func serverConfig(i int, clients, routes []int, profile int, home string, syncAlways bool) string {
 	var sb strings.Builder
-	fmt.Fprintf(&sb, "server_name: bench-%d\nlisten: %s:%d\njetstream {\n  store_dir: %q\n", i+1, localhost, clients[i], filepath.Join(home, "store"))
+	fmt.Fprintf(&sb, "server_name: bench-%d\nlisten: %s:%d\nprof_port: %d\njetstream {\n  store_dir: %q\n", i+1, localhost, clients[i], profile, filepath.Join(home, "store"))
 	if syncAlways {
 		sb.WriteString("  sync_interval: always\n")
 	}

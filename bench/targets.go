@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/farandole/farandole/internal/ledger"
 	"github.com/farandole/farandole/internal/terminal"
 )
 
@@ -60,6 +61,19 @@ func targets() []target {
 			}
 			return medianKB(r.Memory.ManyKB) / medianKB(r.Memory.FewKB), true
 		}},
+		{"two processes / one, partition ledger, 8 handlers that wait", 1.8, false, func(r *results) (float64, bool) {
+			rate := map[int]float64{}
+			for _, f := range r.Scale {
+				if f.Handlers == fewHandlers {
+					rate[f.Processes] = f.PerSecond
+				}
+			}
+			return rate[2] / rate[1], len(rate) > 0
+		}},
+		{"partition ledger stands still, a process is told to stop, seconds", 1, true, stands(changeLeave)},
+		{"partition ledger stands still, a process is killed, seconds", 6, true, stands(changeKill)},
+		{"server's memory an event remembered, partition ledger, bytes", 40, true, remembers(func(f, raw rememberedFigure) int64 { return f.ServerHeap - raw.ServerHeap })},
+		{"consumer's memory an event remembered, partition ledger, bytes", 16, true, remembers(func(f, _ rememberedFigure) int64 { return f.ConsumerHeap })},
 		{"sagas a second, SQLite", 250, false, sagas(nameSQLite, func(f sagaFigure) []float64 { return f.PerSecond })},
 		{"sagas a second, Postgres", 220, false, sagas(namePostgres, func(f sagaFigure) []float64 { return f.PerSecond })},
 		{"saga p99, SQLite, ms", 5000, true, sagas(nameSQLite, func(f sagaFigure) []float64 { return f.P99 })},
@@ -90,6 +104,30 @@ func hops(settingA, nameA, settingB, nameB string) func(*results) (float64, bool
 }
 
 // sagas measures a database's orders, many at once.
+// stands is how long an event stood still at a change, in seconds.
+func stands(change string) func(*results) (float64, bool) {
+	return func(r *results) (float64, bool) {
+		for _, f := range r.StandStill {
+			if f.Ledger == string(ledger.Partition) && f.Change == change {
+				return f.Worst.Seconds(), true
+			}
+		}
+		return 0, false
+	}
+}
+
+// remembers is what the partition ledger needs for each event, against the raw loop.
+func remembers(bytes func(f, raw rememberedFigure) int64) func(*results) (float64, bool) {
+	return func(r *results) (float64, bool) {
+		for _, f := range r.Remembered {
+			if f.Name == namePartition {
+				return max(float64(bytes(f, r.Remembered[0]))/float64(f.Events), 0.1), true
+			}
+		}
+		return 0, false
+	}
+}
+
 func sagas(database string, of func(f sagaFigure) []float64) func(*results) (float64, bool) {
 	return func(r *results) (float64, bool) {
 		for _, f := range r.Saga {

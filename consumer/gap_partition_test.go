@@ -289,7 +289,7 @@ func TestGap_partition_deferring(t *testing.T) {
 		"before the timer": {at: func(*gap) (sent, received wiretap.Hook) {
 			return wiretap.Nth(1, wiretap.Cut, func(frame []byte) bool { return holds(frame, ".timer.payment.retry.") }), nil
 		}},
-		"before the record": {at: func(*gap) (sent, received wiretap.Hook) { return wiretap.Nth(1, wiretap.Cut, record), nil }, waiting: 1},
+		"before the record":        {at: func(*gap) (sent, received wiretap.Hook) { return wiretap.Nth(1, wiretap.Cut, record), nil }, waiting: 1},
 		"before the page":          {at: func(g *gap) (sent, received wiretap.Hook) { return wiretap.Nth(1, wiretap.Cut, g.ofPage("page")), nil }, waiting: 1},
 		"before the page's answer": {at: func(*gap) (sent, received wiretap.Hook) { return answerTo(wiretap.Cut, record) }, waiting: 1, failures: 1},
 	} {

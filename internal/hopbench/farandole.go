@@ -30,7 +30,7 @@ const (
 // Farandole is the runner that is measured: a consumer of this module.
 func Farandole(l ledger.Kind, concurrency int) Runner {
 	return func(ctx context.Context, s *Stage, n int) error {
-		c, err := NewConsumer(s.Bus, l, concurrency)
+		c, err := NewConsumer(s.Bus, l, concurrency, 0)
 		if err != nil {
 			return err
 		}
@@ -44,14 +44,18 @@ func Farandole(l ledger.Kind, concurrency int) Runner {
 	}
 }
 
-// NewConsumer returns a consumer whose handler makes an [Out] of each [In].
-func NewConsumer(b *bus.Bus, l ledger.Kind, concurrency int) (*consumer.Consumer, error) {
+// NewConsumer returns a consumer whose handler makes an [Out] of each [In], after it
+// has waited as for a database or another service.
+func NewConsumer(b *bus.Bus, l ledger.Kind, concurrency int, wait time.Duration) (*consumer.Consumer, error) {
 	marks, err := l.Open(b, false, zerolog.Nop())
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	r := consumer.NewRegistry()
 	consumer.Handle(r, In, func(_ context.Context, e event.Event, data Data) (consumer.Step, error) {
+		if wait > 0 {
+			<-time.After(wait)
+		}
 		return consumer.Emit(Out.New(event.PartitionKey(e), data)), nil
 	})
 	return consumer.New(b, r, consumer.Config{Name: ConsumerName, Source: "/" + ConsumerName, Concurrency: concurrency, Ledger: marks})
