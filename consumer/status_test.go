@@ -223,8 +223,10 @@ func TestStatusOfProcessesAtWork(t *testing.T) {
 	owned := func(status consumer.Status) bool {
 		return len(status.Members) == 2 && !slices.ContainsFunc(status.Partitions, func(p consumer.PartitionStatus) bool { return !p.Owned })
 	}
-	s.start(config(), r, nil)
-	s.start(config(), r, nil)
+	cfg := config()
+	cfg.HandlerTimeout, cfg.Lease = soon, soon // the one that is held is not given to another process meanwhile
+	s.start(cfg, r, nil)
+	s.start(cfg, r, nil)
 	look(owned)
 	for k := range 20 {
 		s.publish(placed.New(event.Key(fmt.Sprintf("ord-%d", k)), orderData{}))

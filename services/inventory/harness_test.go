@@ -19,6 +19,7 @@ import (
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
+	"github.com/farandole/farandole/internal/rest"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -130,7 +131,8 @@ func (s *system) store(d event.Draft, copies int) error {
 }
 
 // settled waits until the service has handled or parked all stored events. It counts
-// them itself, because the server's count of pending messages lags behind.
+// them itself, because the server's count of pending messages lags behind. The server is
+// asked, too, because an event whose partition changes hands may be counted twice.
 func (s *system) settled() {
 	s.Helper()
 	bustest.Eventually(s.TB, soon, func() error {
@@ -142,7 +144,11 @@ func (s *system) settled() {
 		if stored := s.stored.Load(); ended < stored {
 			return fmt.Errorf("%d of %d events done", ended, stored)
 		}
-		return nil
+		open, _, err := rest.Open(s.Context(), s.bus, Name)
+		if err == nil && open > 0 {
+			err = fmt.Errorf("%d events are open", open)
+		}
+		return err
 	})
 }
 
