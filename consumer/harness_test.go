@@ -337,12 +337,15 @@ func (s *system) messages(stream, subject string) []jetstream.Msg {
 }
 
 // mark is what the ledger knows of an event.
-func (s *system) mark(name event.Consumer, key event.EventKey) dedup.Mark {
+func (s *system) mark(name event.Consumer, key event.EventKey) (m dedup.Mark) {
 	s.tb.Helper()
-	m, _, err := s.open(s.bus).Mark(s.tb.Context(), name, key)
-	if err != nil {
-		s.tb.Fatal(err)
-	}
+	bustest.Eventually(s.tb, soon, func() (err error) {
+		m, _, err = s.open(s.bus).Mark(s.tb.Context(), name, key)
+		if err != nil && !errors.Is(err, bus.ErrUnavailable) {
+			s.tb.Fatal(err)
+		}
+		return err
+	})
 	return m
 }
 
