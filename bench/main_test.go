@@ -167,10 +167,10 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	full := func(stream float64) *results {
 		r := &results{
-			Publish: &publishFigures{Raw: []float64{100, 200, 300}, Bus: []float64{180, 190, 100}},
-			Codec:   []codecFigure{{Name: nameDecodeBinary, Allocs: 13}},
-			Latency: []latencyFigure{{Name: nameRaw, P50: []float64{100}}, {Name: nameKV, P50: []float64{400}}},
-			Memory:  &memoryFigures{FewKB: []int64{100, 100}, ManyKB: []int64{120, 160}},
+			Publish:    &publishFigures{Raw: []float64{100, 200, 300}, Bus: []float64{180, 190, 100}},
+			Codec:      []codecFigure{{Name: nameDecodeBinary, Allocs: 13}},
+			Latency:    []latencyFigure{{Name: nameRaw, P50: []float64{100}}, {Name: nameKV, P50: []float64{400}}},
+			Memory:     &memoryFigures{FewKB: []int64{100, 100}, ManyKB: []int64{120, 160}},
 			Scale:      []scaleFigure{{Handlers: fewHandlers, Processes: 1, PerSecond: 100}, {Handlers: fewHandlers, Processes: 2, PerSecond: 170}},
 			StandStill: []standStillFigure{{"partition", changeLeave, time.Second}, {"partition", changeKill, 7 * time.Second}},
 			Remembered: []rememberedFigure{{Name: nameRaw, ServerHeap: 1000}, {Name: namePartition, Events: 10, ServerHeap: 1400, ConsumerHeap: 170}},
