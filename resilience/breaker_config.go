@@ -41,7 +41,8 @@ type BreakerConfig struct {
 	// succeed, it closes; if one fails, it opens for the full time. Defaults to 3.
 	Probes int
 	// ProbeTimeout is how long a probe may take to report. Then it has failed, and
-	// what it reports later does not count. Defaults to 10 s.
+	// what it reports later does not count. It is no shorter than the call's timeout.
+	// Defaults to 10 s.
 	ProbeTimeout time.Duration
 	// Logger gets a line for each transition: a warning when the breaker opens, else
 	// info. A rejected call is a line of level debug, because there is one for each

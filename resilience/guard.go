@@ -48,8 +48,8 @@ func (c Config) validate() error {
 	if c.Name == "" {
 		errs = append(errs, fmt.Errorf("%w: Name is required", ErrConfig))
 	}
-	if c.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("%w: Timeout %v: want no negative time", ErrConfig, c.Timeout))
+	if c.Timeout < 0 || c.Breaker != nil && c.Timeout > c.Breaker.cfg.ProbeTimeout {
+		errs = append(errs, fmt.Errorf("%w: Timeout %v: want no negative time, and none that is longer than the breaker's ProbeTimeout", ErrConfig, c.Timeout))
 	}
 	return errors.Join(errs...)
 }

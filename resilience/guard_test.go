@@ -224,6 +224,7 @@ func TestGetReturnsWhatTheLastAttemptReturned(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
+	quick, _ := newBreaker(t, BreakerConfig{ProbeTimeout: 2 * time.Second})
 	for name, cfg := range map[string]Config{
 		"no name":                {},
 		"negative retries":       {Name: "x", Retry: RetryConfig{Retries: -1}},
@@ -240,6 +241,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"negative concurrency":   {Name: "x", Bulkhead: BulkheadConfig{Concurrency: -1}},
 		"queue without bulkhead": {Name: "x", Bulkhead: BulkheadConfig{Queue: 1}},
 		"negative timeout":       {Name: "x", Timeout: -1},
+		"longer than a probe":    {Name: "x", Timeout: 3 * time.Second, Breaker: quick},
 	} {
 		if _, err := New(cfg); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", name, err)

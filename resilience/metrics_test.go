@@ -44,7 +44,7 @@ func TestEveryPolicyIsMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := newGuard(t, Config{
-		Breaker: b, Metrics: r, Retry: RetryConfig{Retries: 1, BaseDelay: 1, MaxDelay: 1}, Timeout: time.Minute,
+		Breaker: b, Metrics: r, Retry: RetryConfig{Retries: 1, BaseDelay: 1, MaxDelay: 1}, Timeout: 10 * time.Second,
 		Rate: RateConfig{KeyPerSecond: 1000}, Bulkhead: BulkheadConfig{Concurrency: 1},
 	})
 	f := FallbackValue(g, 1)

@@ -249,7 +249,7 @@ func TestCallerThatGivesUpIsNoFailure(t *testing.T) {
 	s := newSite(t, func(int, http.ResponseWriter, *http.Request) { arrived <- struct{}{}; <-hung })
 	t.Cleanup(func() { close(hung) })
 	b, _ := newBreaker(t, BreakerConfig{Failures: 1})
-	g := newGuard(t, Config{Breaker: b, Timeout: time.Minute, Retry: quick(3)})
+	g := newGuard(t, Config{Breaker: b, Timeout: 10 * time.Second, Retry: quick(3)})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-arrived; cancel() }()
 	if _, err := send(ctx, t, newClient(t, g), http.MethodGet, s.URL, "", nil); !errors.Is(err, context.Canceled) {
@@ -284,7 +284,7 @@ func TestPanicOfATransportLosesNoPermit(t *testing.T) {
 	t.Parallel()
 	b, _ := newBreaker(t, BreakerConfig{Probes: 1})
 	b.Open(1)
-	g := newGuard(t, Config{Breaker: b, Bulkhead: BulkheadConfig{Concurrency: 1}, Timeout: time.Minute})
+	g := newGuard(t, Config{Breaker: b, Bulkhead: BulkheadConfig{Concurrency: 1}, Timeout: 10 * time.Second})
 	func() {
 		defer func() {
 			if recover() == nil {

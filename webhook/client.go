@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/farandole/farandole/resilience"
 )
 
 const (
@@ -26,18 +28,22 @@ type client struct {
 	redirects int
 	// transport, and not a http.Client: that puts the URL into its errors,
 	// makes GETs of redirected POSTs and follows them anywhere.
-	transport *http.Transport
+	transport http.RoundTripper
+	base      *http.Transport // what is under the guard
 }
 
-func newClient(target *url.URL, cfg Config) *client {
-	return &client{url: target, timeout: cfg.Timeout, redirects: cfg.FollowRedirects, transport: &http.Transport{
+func newClient(target *url.URL, guard *resilience.Guard, cfg Config) *client {
+	base := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConnsPerHost:    cfg.Consumer.Concurrency,
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: maxHeader,
 		DisableCompression:     true, // a compressed answer could be of any size
-	}}
+	}
+	return &client{
+		url: target, timeout: cfg.Timeout, redirects: cfg.FollowRedirects, transport: resilience.NewTransport(guard, base), base: base,
+	}
 }
 
 // answer is what the receiver says.
@@ -49,7 +55,7 @@ type answer struct {
 }
 
 // post makes one delivery within the timeout. Its error matches [ErrReceiver]
-// and means that there was no answer.
+// and means that there was no answer, or, if it matches [resilience.ErrOpen], no delivery.
 func (c *client) post(ctx context.Context, m message) (answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, ErrTimeout)
 	defer cancel()

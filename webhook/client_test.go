@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // within is how long a test waits for what has to happen.
@@ -31,8 +33,13 @@ func dial(t *testing.T, rawURL string, change func(*Config)) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newClient(u, cfg.withDefaults())
-	t.Cleanup(c.transport.CloseIdleConnections)
+	cfg = cfg.withDefaults()
+	guard, err := newGuard(cfg, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newClient(u, guard, cfg)
+	t.Cleanup(c.base.CloseIdleConnections)
 	return c
 }
 
@@ -258,7 +265,7 @@ func TestHTTPSIsVerified(t *testing.T) {
 		t.Errorf("unknown certificate: %v", err)
 	}
 	c = dial(t, s.URL, nil)
-	c.transport.TLSClientConfig = s.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+	c.base.TLSClientConfig = s.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
 	if a, err := c.post(t.Context(), hello()); err != nil || a.status != http.StatusNoContent {
 		t.Errorf("%+v, %v", a, err)
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+
+	"github.com/farandole/farandole/resilience"
 )
 
 var (
@@ -13,7 +15,7 @@ var (
 	ErrReceiver = errors.New("webhook: receiver")
 	// ErrTimeout is matched when the receiver did not answer within
 	// Config.Timeout; whether it has taken the event is then unknown.
-	ErrTimeout = errors.New("webhook: receiver timeout")
+	ErrTimeout = resilience.ErrTimeout
 )
 
 // statusError tells an answer that is not a success. It has a type of its own

@@ -1,15 +1,12 @@
 package webhook
 
 import (
-	"errors"
-	"math"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/resilience"
 )
 
 // faultOf is the error of a delivery by its answer: nil when the receiver has
@@ -28,8 +25,8 @@ func faultOf(a answer, now time.Time, longest time.Duration) error {
 			return consumer.Permanent(err)
 		}
 	}
-	if after := retryAfter(a.header.Get("Retry-After"), now, longest); after > 0 {
-		return consumer.RetryAfter(err, after)
+	if after := resilience.RetryAfter(a.header.Get("Retry-After"), now); after > 0 {
+		return consumer.RetryAfter(err, min(after, longest))
 	}
 	return err
 }
@@ -47,18 +44,4 @@ func passing() []int {
 		http.StatusTooEarly,
 		http.StatusTooManyRequests,
 	}
-}
-
-// retryAfter reads a Retry-After header, seconds or a date. It is 0 when the
-// header says nothing, and at most longest.
-func retryAfter(value string, now time.Time, longest time.Duration) time.Duration {
-	value = strings.TrimSpace(value)
-	if n, err := strconv.ParseUint(value, 10, 63); err == nil || errors.Is(err, strconv.ErrRange) {
-		return min(time.Duration(min(n, math.MaxInt64/uint64(time.Second)))*time.Second, longest)
-	}
-	at, err := http.ParseTime(value)
-	if err != nil {
-		return 0
-	}
-	return min(max(at.Sub(now), 0), longest)
 }

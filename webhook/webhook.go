@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/resilience"
 )
 
 // Webhook delivers events to one receiver. Make it with [New].
@@ -40,7 +42,11 @@ func New(b *bus.Bus, cfg Config) (*Webhook, error) {
 		return nil, err
 	}
 	target.User = nil // it is a header now
-	w.client = newClient(target, cfg)
+	guard, err := newGuard(cfg, w.gatherer)
+	if err != nil {
+		return nil, err
+	}
+	w.client = newClient(target, guard, cfg)
 	if w.metrics, err = newMetrics(w.gatherer, cfg.Name); err != nil {
 		return nil, fmt.Errorf("webhook: %s: %w", cfg.Name, err)
 	}
@@ -55,11 +61,28 @@ func New(b *bus.Bus, cfg Config) (*Webhook, error) {
 	return w, nil
 }
 
+// newGuard returns the policies of requests to the receiver: a breaker. Retries are the
+// consumer's, and the timeout is that of a delivery, which may be several requests.
+func newGuard(cfg Config, r prometheus.Registerer) (*resilience.Guard, error) {
+	name := string(cfg.Name)
+	breaker, err := resilience.NewBreaker(resilience.BreakerConfig{
+		Name: name, ProbeTimeout: 2 * cfg.Timeout, Metrics: r, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("webhook: %w", err)
+	}
+	guard, err := resilience.New(resilience.Config{Name: name, Breaker: breaker, Metrics: r})
+	if err != nil {
+		return nil, fmt.Errorf("webhook: %w", err)
+	}
+	return guard, nil
+}
+
 // Run delivers until ctx ends, like consumer.Run, whose errors it returns. A
 // delivery that is cut off at the end is made again by whoever runs next. It
 // can be called once.
 func (w *Webhook) Run(ctx context.Context) error {
-	defer w.client.transport.CloseIdleConnections()
+	defer w.client.base.CloseIdleConnections()
 	return w.consumer.Run(ctx)
 }
 
@@ -82,7 +105,9 @@ func (w *Webhook) deliver(ctx context.Context, e event.Event) (consumer.Step, er
 		return consumer.Step{}, consumer.Permanent(err)
 	}
 	a, err := w.client.post(ctx, m)
-	w.metrics.delivery(a.status, time.Since(start))
+	if !errors.Is(err, resilience.ErrOpen) { // else nothing was sent
+		w.metrics.delivery(a.status, time.Since(start))
+	}
 	if err != nil {
 		return consumer.Step{}, err
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,6 +107,39 @@ func TestRetriesHaveOneKeyAndANewSignature(t *testing.T) {
 	if waited := got[1].at.Sub(got[0].at); waited < 2*time.Second-50*time.Millisecond { // clocks of two machines, in principle
 		t.Errorf("asked to wait 2 s, waited %v", waited)
 	}
+}
+
+// A receiver that is down gets the requests that find it out, and probes. What is not
+// sent spends no attempt.
+func TestReceiverThatIsDownIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	var up atomic.Bool
+	s := newSite(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		if !up.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	cfg := config(s.url)
+	cfg.Consumer.Concurrency = 2
+	cfg.Consumer.Retry.MaxAttempts = 8
+	w := start(t, b, cfg)
+	const events = 50
+	for i := range events {
+		publish(t, b, order(fmt.Sprint("o", i)))
+	}
+	w.reaches(t, func(st consumer.Stats) bool { return st.Released >= events })
+	if n, most := len(s.requests()), 5+2+3; n > most { // they open it, were under way, or are probes
+		t.Errorf("%d requests while the receiver is down, want at most %d", n, most)
+	}
+	if st := w.Stats(); st.Parked != 0 || st.Retried > uint64(len(s.requests())) {
+		t.Errorf("events have paid for it: %+v", st)
+	}
+	if err := w.Health(); err != nil {
+		t.Errorf("the receiver's trouble makes the webhook unhealthy: %v", err)
+	}
+	up.Store(true)
+	w.reaches(t, func(st consumer.Stats) bool { return st.Handled == events })
 }
 
 func TestEachRefusalIsOneDeadLetter(t *testing.T) {

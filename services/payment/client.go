@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/resilience"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -25,18 +25,17 @@ const (
 // client calls the gateway. It is safe for concurrent use.
 type client struct {
 	url     string
-	timeout time.Duration
 	http    *http.Client
 	metrics *metrics
 }
 
-func newClient(url string, timeout time.Duration, connections int, m *metrics) *client {
-	return &client{url: url, timeout: timeout, metrics: m, http: &http.Client{
-		Transport: &http.Transport{
+func newClient(url string, guard *resilience.Guard, connections int, m *metrics) *client {
+	return &client{url: url, metrics: m, http: &http.Client{
+		Transport: resilience.NewTransport(guard, &http.Transport{
 			Proxy:               http.ProxyFromEnvironment,
 			MaxIdleConnsPerHost: connections,
 			IdleConnTimeout:     90 * time.Second,
-		},
+		}),
 		// Go would follow some redirects of a POST with a GET. A redirect is an error here.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -125,7 +124,7 @@ func (c *client) void(ctx context.Context, orderID string) (void, error) {
 	return out, nil
 }
 
-// post makes one call within the timeout. Any status but 200, 201 and the wanted
+// post makes one call. Any status but 200, 201 and the wanted
 // ones is an error, which also tells the consumer whether to try again.
 func (c *client) post(ctx context.Context, path, key string, body any, wanted ...int) (status int, answer []byte, err error) {
 	data, err := json.Marshal(body)
@@ -134,7 +133,9 @@ func (c *client) post(ctx context.Context, path, key string, body any, wanted ..
 	}
 	start := time.Now()
 	status, header, answer, err := c.do(ctx, path, key, data)
-	c.metrics.call(path, status, time.Since(start))
+	if !errors.Is(err, resilience.ErrOpen) { // else nothing was sent
+		c.metrics.call(path, status, time.Since(start))
+	}
 	if err != nil {
 		return 0, nil, err
 	}
@@ -147,16 +148,14 @@ func (c *client) post(ctx context.Context, path, key string, body any, wanted ..
 		}
 	}
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
-		if after, ok := retryAfter(header.Get("Retry-After"), time.Now()); ok {
-			return 0, nil, consumer.RetryAfter(answerError(status, answer), after)
+		if after := resilience.RetryAfter(header.Get("Retry-After"), time.Now()); after > 0 {
+			return 0, nil, consumer.RetryAfter(answerError(status, answer), min(after, maxRetryAfter))
 		}
 	}
 	return 0, nil, refusal(status, answer)
 }
 
 func (c *client) do(ctx context.Context, path, key string, data []byte) (status int, header http.Header, answer []byte, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, ErrTimeout)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(data))
 	if err != nil {
 		return 0, nil, nil, fmt.Errorf("%w: %w", ErrGateway, err)
@@ -165,23 +164,14 @@ func (c *client) do(ctx context.Context, path, key string, data []byte) (status 
 	req.Header.Set("Idempotency-Key", key)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return 0, nil, nil, callError(ctx, path, err)
+		return 0, nil, nil, fmt.Errorf("%w: %s: %w", ErrGateway, path, err)
 	}
 	defer resp.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return 0, nil, nil, callError(ctx, path, err)
+		return 0, nil, nil, fmt.Errorf("%w: %s: %w", ErrGateway, path, err)
 	}
 	return resp.StatusCode, resp.Header, answer, nil
-}
-
-// callError is the error of a call that got no answer. It matches the cause of
-// ctx's end, ErrTimeout for one.
-func callError(ctx context.Context, path string, err error) error {
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		return fmt.Errorf("%w: %s: %w: %w", ErrGateway, path, cause, err)
-	}
-	return fmt.Errorf("%w: %s: %w", ErrGateway, path, err)
 }
 
 // refusal is the error of an answer that is not a success. It is permanent if the
@@ -209,15 +199,4 @@ func answerError(status int, answer []byte) error {
 func isVoided(answer []byte) bool {
 	var problem struct{ Type string }
 	return json.Unmarshal(answer, &problem) == nil && problem.Type == problemVoided
-}
-
-// retryAfter reads a Retry-After header, which holds seconds or a date. ok is
-// false if it holds neither, or a time that has passed.
-func retryAfter(value string, now time.Time) (after time.Duration, ok bool) {
-	if n, err := strconv.ParseInt(value, 10, 32); err == nil {
-		after = time.Duration(n) * time.Second
-	} else if at, err := http.ParseTime(value); err == nil {
-		after = at.Sub(now)
-	}
-	return min(after, maxRetryAfter), after > 0
 }

@@ -1,6 +1,10 @@
 package payment
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/farandole/farandole/resilience"
+)
 
 var (
 	// ErrConfig is returned by New when a setting is wrong.
@@ -11,5 +15,5 @@ var (
 	ErrGateway = errors.New("payment: gateway")
 	// ErrTimeout is matched when the gateway did not answer within Config.Timeout.
 	// It is then unknown whether the gateway did what it was asked to.
-	ErrTimeout = errors.New("payment: gateway timeout")
+	ErrTimeout = resilience.ErrTimeout
 )

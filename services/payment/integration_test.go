@@ -1,6 +1,7 @@
 package payment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/letters"
+	"github.com/farandole/farandole/resilience"
 	"github.com/farandole/farandole/services/events"
 	"github.com/farandole/farandole/services/payment/gateway"
 	"github.com/farandole/farandole/topology"
@@ -39,6 +41,7 @@ func run(t *testing.T, replicas int, cfg Config) system {
 	sys := system{t: t, bus: b}
 	sys.gateway, cfg.GatewayURL = openGateway(t)
 	cfg.Consumer.Retry = consumer.RetryPolicy{MaxAttempts: 5, BaseDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond}
+	cfg.Breaker.OpenFor = cmp.Or(cfg.Breaker.OpenFor, 50*time.Millisecond)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	t.Cleanup(func() {
@@ -240,6 +243,53 @@ func TestFlakyGatewayChargesEachOrderOnce(t *testing.T) {
 	}
 	if len(seen) != orders {
 		t.Errorf("%d charged", len(seen))
+	}
+}
+
+// While the gateway is down it gets the calls that find it out and one probe at a time.
+// An event that is not sent because of that spends no attempt.
+func TestGatewayThatIsDownIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	const orders, failures, concurrency = 100, 3, 4
+	sys := run(t, 1, Config{
+		Breaker:  resilience.BreakerConfig{Failures: failures, OpenFor: 100 * time.Millisecond, Probes: 1},
+		Consumer: consumer.Config{Concurrency: concurrency},
+	})
+	if err := sys.gateway.SetFaults(gateway.Faults{Mode: gateway.ModeDown}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range orders {
+		sys.publish(placed(t, fmt.Sprint("o", i), "anna", fmt.Sprint("e", i)))
+	}
+	var down resilience.BreakerStats
+	bustest.Eventually(t, within, func() error { // longer than the attempts of an event would last
+		if down = sys.service.breaker.Stats(); down.Opened < 1 || down.Failures < failures+3 || down.Rejected < 5*orders {
+			return fmt.Errorf("%+v", down)
+		}
+		return nil
+	})
+	if st := sys.service.Stats(); st.Parked != 0 || st.Retried > down.Failures+down.Late+concurrency {
+		t.Errorf("events have paid for it: %+v; %+v", st, down)
+	}
+	if err := sys.gateway.SetFaults(gateway.Faults{}); err != nil {
+		t.Fatal(err)
+	}
+	sys.handled(orders)
+	if got := len(books(t, sys.gateway)); got != orders {
+		t.Errorf("%d charged", got)
+	}
+}
+
+func TestAlwaysFailingChargeIsTriedAsOftenAsConfigured(t *testing.T) {
+	t.Parallel()
+	sys := run(t, 1, Config{Breaker: resilience.BreakerConfig{Failures: 100}})
+	if err := sys.gateway.SetFaults(gateway.Faults{Mode: gateway.ModeDown}); err != nil {
+		t.Fatal(err)
+	}
+	sys.publish(placed(t, "o1", "anna", "e1"))
+	bustest.Eventually(t, within, func() bool { return sys.service.Stats().Parked == 1 })
+	if calls := sys.service.breaker.Stats().Failures; calls != 5 {
+		t.Errorf("%d calls of 5 attempts", calls)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/resilience"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -33,6 +34,9 @@ type Config struct {
 	// HandlerTimeout, so that the error of a slow gateway names the gateway.
 	// Defaults to 5 s.
 	Timeout time.Duration
+	// Breaker holds the settings of the gateway's breaker. The service sets its name,
+	// metrics and logger. Defaults to the breaker's defaults.
+	Breaker resilience.BreakerConfig
 	// Consumer holds the settings of the consumer. The service sets its name,
 	// source, metrics and logger. Defaults to the consumer's defaults.
 	Consumer consumer.Config
@@ -58,6 +62,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Consumer.Concurrency == 0 {
 		c.Consumer.Concurrency = defaultConcurrency
+	}
+	if c.Breaker.ProbeTimeout == 0 && c.Timeout > 0 {
+		c.Breaker.ProbeTimeout = 2 * c.Timeout
 	}
 	c.GatewayURL = strings.TrimSuffix(c.GatewayURL, "/")
 	return c
@@ -88,6 +95,7 @@ type Service struct {
 	registry *consumer.Registry
 	consumer *consumer.Consumer
 	gateway  *client
+	breaker  *resilience.Breaker // of the gateway
 	metrics  *prometheus.Registry
 	poison   atomic.Bool
 
@@ -108,7 +116,11 @@ func New(b *bus.Bus, cfg Config) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("payment: %w", err)
 	}
-	s.gateway = newClient(cfg.GatewayURL, cfg.Timeout, cfg.Consumer.Concurrency, m)
+	guard, err := s.guard(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	s.gateway = newClient(cfg.GatewayURL, guard, cfg.Consumer.Concurrency, m)
 	consumer.Handle(s.registry, events.OrderPlaced, s.placed)
 	consumer.Handle(s.registry, events.InventoryRejected, func(ctx context.Context, e event.Event, p events.Rejected) (consumer.Step, error) {
 		return s.compensate(ctx, e, p.OrderID, p.Reason)
@@ -122,6 +134,17 @@ func New(b *bus.Bus, cfg Config) (*Service, error) {
 		return nil, fmt.Errorf("payment: %w", err)
 	}
 	return s, nil
+}
+
+// guard makes the breaker and returns the policies of calls to the gateway. There are no retries among
+// them: the consumer retries the event.
+func (s *Service) guard(cfg Config) (*resilience.Guard, error) {
+	cfg.Breaker.Name, cfg.Breaker.Metrics, cfg.Breaker.Logger = "gateway", s.metrics, cfg.Logger
+	var err error
+	if s.breaker, err = resilience.NewBreaker(cfg.Breaker); err != nil {
+		return nil, err
+	}
+	return resilience.New(resilience.Config{Name: "gateway", Breaker: s.breaker, Timeout: cfg.Timeout, Metrics: s.metrics})
 }
 
 // Registry returns the service's handlers.
