@@ -43,9 +43,11 @@ type results struct {
 	Publish *publishFigures `json:"publish,omitempty"`
 	Latency []latencyFigure `json:"latency,omitempty"`
 	Saga    []sagaFigure    `json:"saga,omitempty"`
-	Codec   []codecFigure   `json:"codec,omitempty"`
+	Codec   []costFigure    `json:"codec,omitempty"`
 	Memory  *memoryFigures  `json:"memory,omitempty"`
 	Outbox  []outboxFigures `json:"outbox,omitempty"`
+
+	Policies []costFigure `json:"policies,omitempty"`
 
 	Scale      []scaleFigure      `json:"scale,omitempty"`
 	StandStill []standStillFigure `json:"stand_still,omitempty"`
@@ -90,6 +92,7 @@ func (b *bench) measure(ctx context.Context) error {
 		{"latency", b.latency},
 		{"saga", b.saga},
 		{"codec", b.codecs},
+		{"policy", b.policies},
 		{"memory", b.memory},
 		{"processes", b.processes},
 		{"remembered", b.remember},

@@ -10,6 +10,7 @@
 //   - latency: one hop on an idle system, until the next consumer has the event
 //   - saga: the demo's orders, from placed to final, on SQLite and Postgres
 //   - codec: one event to its message and back
+//   - policy: what the policies of package resilience cost a call, beside gobreaker and failsafe-go
 //   - memory: a consumer's process with many events waiting and with few
 //   - processes: several processes of a consumer together, and how long events stand
 //     still when one joins, stops or is killed

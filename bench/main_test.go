@@ -59,7 +59,7 @@ func TestQuick(t *testing.T) {
 			}
 		}
 	}
-	if r.Publish == nil || r.Memory == nil || len(r.Latency) != 3 || len(r.Saga) < 2 || len(r.Codec) != 4 || len(r.Scale) != 9 || len(r.StandStill) != 4 || len(r.Remembered) != 3 || r.Server == "" {
+	if r.Publish == nil || r.Memory == nil || len(r.Latency) != 3 || len(r.Saga) < 2 || len(r.Codec) != 4 || len(r.Policies) != 17 || len(r.Scale) != 9 || len(r.StandStill) != 4 || len(r.Remembered) != 3 || r.Server == "" {
 		t.Errorf("%s", text)
 	}
 	if len(r.Targets) != len(targets()) {
@@ -168,7 +168,8 @@ func TestJudge(t *testing.T) {
 	full := func(stream float64) *results {
 		r := &results{
 			Publish:    &publishFigures{Raw: []float64{100, 200, 300}, Bus: []float64{180, 190, 100}},
-			Codec:      []codecFigure{{Name: nameDecodeBinary, Allocs: 13}},
+			Codec:      []costFigure{{Name: nameDecodeBinary, Allocs: 13}},
+			Policies:   []costFigure{{Name: nameRejected, NS: []float64{200}}, {Name: nameTimedOut, NS: []float64{10_000_000}}},
 			Latency:    []latencyFigure{{Name: nameRaw, P50: []float64{100}}, {Name: nameKV, P50: []float64{400}}},
 			Memory:     &memoryFigures{FewKB: []int64{100, 100}, ManyKB: []int64{120, 160}},
 			Scale:      []scaleFigure{{Handlers: fewHandlers, Processes: 1, PerSecond: 100}, {Handlers: fewHandlers, Processes: 2, PerSecond: 170}},
@@ -216,9 +217,9 @@ func TestJudge(t *testing.T) {
 		r    *results
 		want string
 	}{
-		{"nothing measured", &results{}, "------------------------"},
-		{"at the bounds", full(67.5), "++xx+++++x+xx+x+x+xx++x+"},
-		{"slower", full(44), "+xxx+x+++x+xx+x+x+xx++x+"},
+		{"nothing measured", &results{}, "-------------------------"},
+		{"at the bounds", full(67.5), "++xx+++++x++xx+x+x+xx++x+"},
+		{"slower", full(44), "+xxx+x+++x++xx+x+x+xx++x+"},
 	} {
 		if got := outcomes(tt.r); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)

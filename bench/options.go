@@ -25,7 +25,7 @@ type options struct {
 	orders    int
 	waiting   int           // events before the consumer whose memory is measured
 	handled   int           // by it
-	codec     string        // how long one codec is run
+	cost      string        // how long something small is run
 	inserts   int           // orders committed in a run
 	rows      int           // of the outbox that a relay drains
 	published int           // rows until the table is measured
@@ -35,7 +35,7 @@ type options struct {
 	quick     bool
 }
 
-var sectionNames = []string{"hop", "publish", "latency", "saga", "codec", "memory", "processes", "remembered", "outbox"}
+var sectionNames = []string{"hop", "publish", "latency", "saga", "codec", "policy", "memory", "processes", "remembered", "outbox"}
 
 func parse(args []string, log io.Writer) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -54,13 +54,13 @@ func parse(args []string, log io.Writer) (options, error) {
 	}
 	o := options{
 		only: strings.Split(*only, ","), settings: strings.Split(*settings, ","), reps: *reps, json: *json,
-		hops: *n, publishes: 3 * *n, idle: 300, orders: 5000, waiting: 1_000_000, handled: 2 * *n, codec: "1s",
+		hops: *n, publishes: 3 * *n, idle: 300, orders: 5000, waiting: 1_000_000, handled: 2 * *n, cost: "1s",
 		inserts: *n / 8, rows: *n * 5 / 2, published: 1_000_000,
 		steady: 3000, remembers: 1_000_000, settle: 20 * time.Second,
 	}
 	o.quick = *quick
 	if o.quick {
-		o.reps, o.hops, o.publishes, o.idle, o.orders, o.waiting, o.handled, o.codec = 1, 1000, 2000, 30, 20, 10_000, 2000, "20ms"
+		o.reps, o.hops, o.publishes, o.idle, o.orders, o.waiting, o.handled, o.cost = 1, 1000, 2000, 30, 20, 10_000, 2000, "20ms"
 		o.inserts, o.rows, o.published = 200, 2000, 3000
 		o.steady, o.remembers, o.settle = 100, 2000, 100*time.Millisecond
 	}

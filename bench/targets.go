@@ -48,6 +48,13 @@ func targets() []target {
 			}
 			return 0, false
 		}},
+		{"rejected call / the timeout of 10 ms that it saves", 0.001, true, func(r *results) (float64, bool) {
+			ns := map[string]float64{}
+			for _, f := range r.Policies {
+				ns[f.Name] = median(f.NS)
+			}
+			return ns[nameRejected] / ns[nameTimedOut], len(ns) > 0
+		}},
 		{"idle hop p50, KV ledger / raw", 4, true, func(r *results) (float64, bool) {
 			p50 := map[string]float64{}
 			for _, f := range r.Latency {
