@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/resilience"
 )
 
@@ -141,6 +143,33 @@ func Example_combined() {
 	// > breaker gateway (5 failures in a row, open for 5s, 3 probes)
 	// > timeout (2s)
 	// > call
+}
+
+func Example_handler() {
+	placed := event.Define[string]("order.placed.v1")
+	guard := must(resilience.New(resilience.Config{
+		Name: "gateway", Breaker: must(resilience.NewBreaker(resilience.BreakerConfig{Name: "gateway", Failures: 1})),
+	}))
+	registry := consumer.NewRegistry()
+
+	consumer.Handle(registry, placed, func(ctx context.Context, _ event.Event, order string) (consumer.Step, error) {
+		return resilience.Get(ctx, guard, func(ctx context.Context) (consumer.Step, error) {
+			if order == "" {
+				return consumer.Step{}, consumer.Permanent(errors.New("no order")) // the gateway is not to blame
+			}
+			return consumer.Step{}, charge(ctx)
+		})
+	})
+
+	for _, order := range []string{"", "ord-1", "ord-2"} {
+		e := must(placed.New("ada", order).Seal(event.Identity{ID: "1", Source: "/shop", Time: time.Now()}))
+		_, err := registry.Invoke(ctx, event.Names{}, e)
+		fmt.Println(errors.Is(err, resilience.ErrOpen), errors.Is(err, errDown))
+	}
+	// Output:
+	// false false
+	// false true
+	// true false
 }
 
 func ExampleTransport() {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // newGuard returns a guard called dependency.
@@ -188,6 +190,58 @@ func TestRejectionsSayThatNothingWasAttempted(t *testing.T) {
 	if err := newGuard(t, Config{}).Do(t.Context(), func(context.Context) error { return errDown }); errors.As(err, &notYet) {
 		t.Errorf("a call that failed: %v", err)
 	}
+}
+
+// Fifty callers at once, through all policies, end in every way that there is.
+func TestNothingIsLostInAStorm(t *testing.T) {
+	t.Parallel()
+	check(t, func(t *rapid.T) {
+		s := newStorm(t, BreakerConfig{Failures: 20, OpenFor: time.Second, ProbeTimeout: 3 * time.Second})
+		g, err := New(Config{
+			Name: "storm", Breaker: s.breaker, Timeout: 2 * time.Second, Retry: RetryConfig{Retries: 1},
+			Rate:     RateConfig{PerSecond: 100, KeyPerSecond: 30, MaxWait: time.Second / 2},
+			Bulkhead: BulkheadConfig{Concurrency: 10, Queue: 20},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var callers sync.WaitGroup
+		for i, e := range drawCallers(t, 50) {
+			callers.Go(func() {
+				defer func() {
+					if value := recover(); value != nil && value != e {
+						panic(value)
+					}
+				}()
+				ctx, cancel := context.WithCancel(WithKey(context.Background(), string(rune('a'+i%2))))
+				defer cancel()
+				if e == isCancelled { // while it waits, or while it runs
+					time.AfterFunc(time.Duration(i)*20*time.Millisecond, cancel)
+				}
+				_ = g.Do(ctx, func(ctx context.Context) error { //nolint:errcheck // what it holds is looked at below
+					switch e {
+					case succeeds:
+						return nil
+					case fails:
+						return errDown
+					case panics:
+						panic(e)
+					default:
+						<-ctx.Done()
+						return ctx.Err()
+					}
+				})
+			})
+		}
+		callers.Wait()
+		st := g.Stats()
+		if st.Running != 0 || st.Retry.Waiting != 0 || st.Rate.Waiting != 0 || st.Bulkhead.Running != 0 || st.Bulkhead.Queued != 0 || st.Breaker.Running != 0 {
+			t.Fatalf("something is held: %+v", st)
+		}
+		if ended := st.Successes + st.Failures + st.Neutral; ended != st.Breaker.Successes+st.Breaker.Failures+st.Breaker.Neutral+st.Breaker.Late {
+			t.Fatalf("attempts and reports differ: %+v", st)
+		}
+	})
 }
 
 func TestClassifierCanBeReplaced(t *testing.T) {
