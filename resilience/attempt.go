@@ -26,6 +26,9 @@ const deadlineShare = 0.9
 func (c *attempt) enter() (err error) {
 	g := c.guard
 	breaker := g.cfg.Breaker
+	if c.caller.Err() != nil {
+		return context.Cause(c.caller) // it is not made, so it must not count against the dependency
+	}
 	if breaker != nil && (g.limiter != nil || g.bulkhead != nil) {
 		if err := breaker.look(); err != nil {
 			return g.reject(policyBreaker, err)

@@ -48,10 +48,13 @@ func (b *bulkhead) enter(ctx context.Context) error {
 	defer b.queued.Add(-1)
 	select {
 	case b.places <- struct{}{}:
-		return nil
+		if ctx.Err() == nil {
+			return nil
+		}
+		b.leave() // both were ready
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %s: %w", ErrFull, b.guard, context.Cause(ctx))
 	}
+	return fmt.Errorf("%w: %s: %w", ErrFull, b.guard, context.Cause(ctx))
 }
 
 func (b *bulkhead) leave() { <-b.places }

@@ -61,7 +61,8 @@ type LimitError struct {
 	Guard string
 	// Key is the call's key if the limit of one key refused it, else empty.
 	Key string
-	// RetryAfter is when there will be a token.
+	// RetryAfter is when to come back: when there would be a token, and at random up to
+	// as long again, so that those who were refused together do not come back together.
 	RetryAfter time.Duration
 }
 
@@ -71,7 +72,7 @@ func (e *LimitError) Error() string {
 	if e.Key != "" {
 		of += fmt.Sprintf(" for %q", e.Key)
 	}
-	return fmt.Sprintf("resilience: rate limit of %s: no token before %v", of, e.RetryAfter.Round(time.Millisecond))
+	return fmt.Sprintf("resilience: rate limit of %s: come back after %v", of, e.RetryAfter.Round(time.Millisecond))
 }
 
 // Is makes the error match [ErrLimited].

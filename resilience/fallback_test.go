@@ -31,18 +31,23 @@ func TestFallbackHidesNoAnswerAndNoCallerThatHasGone(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t, Config{})
 	f := FallbackValue(g, 42)
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
+	leaving, leave := context.WithCancel(t.Context())
+	defer leave()
 	for name, tc := range map[string]struct {
 		ctx context.Context //nolint:containedctx // of a test
 		err error
 	}{
 		"business error": {t.Context(), consumer.Permanent(errDown)},
 		"not found":      {t.Context(), &statusError{status: 404}},
-		"caller gone":    {cancelled, errDown},
+		"caller gone":    {leaving, errDown},
 		"cancelled":      {t.Context(), context.Canceled},
 	} {
-		if a, err := f.Get(tc.ctx, func(context.Context) (int, error) { return 7, tc.err }); !errors.Is(err, tc.err) || a.Value == 42 {
+		if a, err := f.Get(tc.ctx, func(context.Context) (int, error) {
+			if tc.ctx == leaving {
+				leave()
+			}
+			return 7, tc.err
+		}); !errors.Is(err, tc.err) || a.Value == 42 {
 			t.Errorf("%s: %+v, %v", name, a, err)
 		}
 	}

@@ -103,7 +103,7 @@ func New(cfg Config) (*Guard, error) {
 // Do makes a call under the guard's policies. fn must return when its context ends:
 // Do waits for it, also beyond the timeout. The error is fn's, which then also
 // matches [ErrTimeout] if it outran its timeout, or matches [ErrOpen], [ErrFull] or
-// [ErrLimited] if the call was not made, or is why ctx ended while it waited. A
+// [ErrLimited] if the call was not made, or is why ctx ended before it was made. A
 // panic of fn goes through, and no place or permit is lost.
 func (g *Guard) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	t := tries{guard: g}

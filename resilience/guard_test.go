@@ -87,6 +87,19 @@ func TestTimeoutIsSmallerThanWhatIsLeftToTheCaller(t *testing.T) {
 	})
 }
 
+func TestCallOfACallerWhoseTimeIsOverIsNotMade(t *testing.T) {
+	t.Parallel()
+	b, _ := newBreaker(t, BreakerConfig{Failures: 1})
+	g := newGuard(t, Config{Breaker: b, Timeout: time.Second})
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	err := g.Do(ctx, func(context.Context) error { t.Error("made"); return errDown })
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	expectState(t, b, Closed)
+}
+
 func TestCallThatWillBeRejectedDoesNotWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -124,7 +125,8 @@ func (l *limiter) wait(ctx context.Context) error {
 		taken = append(taken, r)
 		if delay = max(delay, r.DelayFrom(now)); l.tooLong(ctx, delay) {
 			putBack()
-			return &LimitError{Guard: l.guard, Key: key, RetryAfter: delay}
+			spread := time.Duration(rand.Float64() * float64(delay)) //nolint:gosec // jitter
+			return &LimitError{Guard: l.guard, Key: key, RetryAfter: delay + spread}
 		}
 		return nil
 	}

@@ -51,16 +51,15 @@ func TestBusinessErrorsAndCancellationsNeverOpenABreaker(t *testing.T) {
 	t.Parallel()
 	b, _ := newBreaker(t, BreakerConfig{Failures: 3, Probes: 1})
 	g := newGuard(t, Config{Breaker: b})
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
 	for range 100 {
 		for _, err := range []error{consumer.Permanent(errDown), &statusError{status: 404}, context.Canceled} {
 			if got := g.Do(t.Context(), func(context.Context) error { return err }); !errors.Is(got, err) {
 				t.Fatal(got)
 			}
 		}
+		cancelled, cancel := context.WithCancel(t.Context())
 		// Whatever the error is: its caller has gone.
-		if got := g.Do(cancelled, func(context.Context) error { return errDown }); !errors.Is(got, errDown) {
+		if got := g.Do(cancelled, func(context.Context) error { cancel(); return errDown }); !errors.Is(got, errDown) {
 			t.Fatal(got)
 		}
 	}

@@ -29,7 +29,7 @@ type Transport struct {
 
 var _ http.RoundTripper = (*Transport)(nil)
 
-// NewTransport puts a guard around base.
+// NewTransport puts a guard around base, which is required: http.DefaultTransport, say.
 func NewTransport(g *Guard, base http.RoundTripper) *Transport {
 	return &Transport{guard: g, base: base}
 }
