@@ -265,7 +265,7 @@ func (b *batch) overtaken(ctx context.Context, steps []*step) bool {
 			revision = b.ask(ctx, subject, base)
 		}
 		if moved[subject] = revision > base || revision < base && all; moved[subject] {
-			b.learn(subject, sighting{revision: revision})
+			b.moved(subject, revision)
 		}
 	}
 	b.breakOff(steps, moved)

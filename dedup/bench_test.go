@@ -2,6 +2,7 @@ package dedup_test
 
 import (
 	"fmt"
+	"runtime"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -82,4 +83,40 @@ func benchmark(b *testing.B, emit int, dup bool, goroutines int) {
 		}
 	})
 	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "events/s")
+}
+
+// BenchmarkDocument is what an event costs that changes the document of its key, with
+// 64 keys at once: reading the document, and the step.
+func BenchmarkDocument(b *testing.B) {
+	bb := bustest.NewBus(b)
+	l, err := dedup.NewPartitions(bb, dedup.PartitionsConfig{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	t, err := l.Take(b.Context(), "payment", 7, dedup.Ownership{Owner: "a", Window: 64, Types: []event.Type{"order.placed.v1"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var n, keys atomic.Int64
+	b.SetParallelism(64 / runtime.GOMAXPROCS(0))
+	b.RunParallel(func(pb *testing.PB) {
+		subject := bb.Names().StateSubject("payment", event.Key(fmt.Sprint("o-", keys.Add(1))))
+		for pb.Next() {
+			i := n.Add(1)
+			r := dedup.Request{Consumer: "payment", Key: event.NewEventKey("/bench", strconv.FormatInt(i, 10)), Tenure: t, Lease: time.Second}
+			c, err := l.Claim(b.Context(), r)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			d, err := l.Document(b.Context(), subject)
+			if err == nil {
+				err = l.Complete(b.Context(), c, []*nats.Msg{dedup.PutDocument(subject, []byte(`{"phase":"doing","part":1}`), d.Version)})
+			}
+			if err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
 }

@@ -31,6 +31,7 @@ type group struct {
 	// subject. They say when to ask the stream's leader. They do not say what is
 	// stored: in a stream that was made anew or has lost its end, revisions go back.
 	known map[string]sighting
+	cache cache
 	// half says that the server has stored a part of a batch; nil once the rest is.
 	half error
 }
@@ -46,7 +47,7 @@ const (
 )
 
 func newGroup(b *bus.Bus, reader *streamStore) *group {
-	return &group{bus: b, reader: reader, tips: map[string]*tip{}, known: map[string]sighting{}}
+	return &group{bus: b, reader: reader, tips: map[string]*tip{}, known: map[string]sighting{}, cache: newCache()}
 }
 
 // commit makes a step durable and returns the revision of its mark. Errors
@@ -79,7 +80,7 @@ func (g *group) confirm(ctx context.Context, reads []*access) error {
 			return err
 		}
 		if sequence := sequenceOf(m); sequence != uint64(a.based) {
-			g.learn(a.subject, sighting{revision: sequence})
+			g.moved(a.subject, sequence)
 			return fmt.Errorf("%w: %s", ErrStale, a.subject)
 		}
 	}
@@ -133,6 +134,14 @@ func (g *group) learn(subject string, s sighting) {
 	g.known[subject] = s
 }
 
+// moved notes that others have changed a document.
+func (g *group) moved(subject string, revision uint64) {
+	g.learn(subject, sighting{revision: revision})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cache.share(subject)
+}
+
 // behind reports whether a revision of a document is older than one that this
 // process knows of.
 func (g *group) behind(subject string, revision uint64) bool {
@@ -160,6 +169,7 @@ func (g *group) stage(a *access) {
 		t = &tip{base: uint64(a.based)}
 		g.tips[a.subject] = t
 	}
+	g.cache.drop(a.subject)
 	g.serial++
 	t.version = firstStaged + g.serial
 	t.data, t.deletes = a.data, a.deletes
@@ -221,6 +231,11 @@ func (g *group) stored(steps []*step, documents []string, pages []turn, sequence
 			g.leave(a)
 		}
 	}
+	for _, s := range steps {
+		for a := range s.writes {
+			g.remember(a, s.tenure)
+		}
+	}
 	g.mu.Unlock()
 	for i, p := range pages {
 		p.tenure.turned(p.steps, sequences[at+i])
@@ -231,6 +246,16 @@ func (g *group) stored(steps []*step, documents []string, pages []turn, sequence
 	for _, s := range steps {
 		s.done <- result{revision: s.revision}
 	}
+}
+
+// remember puts a document that is stored into the cache, unless a later change of it is
+// under way. The caller holds g.mu.
+func (g *group) remember(a *access, t *Tenure) {
+	if a.deletes || g.tips[a.subject] != nil {
+		g.cache.drop(a.subject)
+		return
+	}
+	g.cache.put(a.subject, cached{tenure: t, data: a.data, revision: a.tip.base})
 }
 
 // leave takes an access out of its document's tip. The caller holds g.mu.
@@ -321,12 +346,16 @@ func (g *group) bases(steps []*step) map[string]uint64 {
 	return bases
 }
 
-// peek returns the newest state of a document if it is not committed yet.
+// peek returns the newest state of a document that this process knows: one that is not
+// committed yet, or a cached one.
 func (g *group) peek(subject string) (Document, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t := g.tips[subject]
-	if t == nil || t.broken {
+	if t == nil {
+		return g.cache.get(subject)
+	}
+	if t.broken {
 		return Document{}, false
 	}
 	return Document{Data: t.data, Version: t.version, Exists: !t.deletes}, true

@@ -28,6 +28,11 @@
 //     is committed. So a document that every event changes is written once a batch,
 //     not once an event.
 //
+//   - A document that only this process changes is read once, and again after its
+//     partition was somebody else's. One that others change, too, is read by each
+//     handler. A document in memory may be old: then the handler runs again, as after
+//     any other change.
+//
 //   - A lost document is noticed. A document that was stored with [Store.Seed] and is
 //     gone, because the event stream was purged for example, is an outage. It is not
 //     taken for a document that never existed.
