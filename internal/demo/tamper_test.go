@@ -116,6 +116,9 @@ func tamper(t *testing.T, databaseURL string) {
 	sees(audit.StockKept, victim, "reservation reserved")
 	sees(audit.StockKept, "", "held, as in the reservations")
 
+	handleLate(t, s.bus, other, "payment.captured.v1")
+	sees(audit.Sequence, other, "payment.captured.v1 handled by the inventory before order.confirmed.v1")
+
 	deleteEvent(t, s.bus, victim, "payment.captured.v1")
 	sees(audit.Causation, victim, "inventory.reserved.v1")
 
@@ -243,6 +246,45 @@ func deleteEvent(t *testing.T, b *bus.Bus, id string, eventType event.Type) {
 		t.Fatal(err)
 	}
 	if err := stream.DeleteMsg(t.Context(), sequence); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// handleLate moves the page that says that the inventory has handled an event of an order
+// behind all others, as if it had handled the order's next event first.
+func handleLate(t *testing.T, b *bus.Bus, id string, eventType event.Type) {
+	t.Helper()
+	var key event.BinaryKey
+	filter := b.Names().Stored(b.Names().EventSubject(eventType, event.Key(id)), event.DefaultPartitions)
+	err := follow.Read(t.Context(), b, follow.Options{Filters: []string{filter}, FromStart: true, NoFollow: true}, func(m follow.Message) error {
+		e, err := event.Decode(m.Header, m.Data)
+		if err == nil {
+			key, err = event.EventKeyOf(e).Binary()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page follow.Message
+	pages := b.Names().Root("ledger.inventory.*.page")
+	err = follow.Read(t.Context(), b, follow.Options{Filters: []string{pages}, FromStart: true, NoFollow: true}, func(m follow.Message) error {
+		if bytes.Contains(m.Data, key[:]) {
+			page = m
+		}
+		return nil
+	})
+	if err != nil || page.Sequence == 0 {
+		t.Fatalf("no page of %s %s: %v", id, eventType, err)
+	}
+	stream, err := b.JetStream().Stream(t.Context(), b.Names().EventsStream())
+	if err == nil {
+		err = stream.DeleteMsg(t.Context(), page.Sequence)
+	}
+	if err == nil {
+		_, err = b.JetStream().PublishMsg(t.Context(), &nats.Msg{Subject: page.Subject, Header: nats.Header{"Farandole-Page": {"page"}}, Data: page.Data})
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -19,6 +19,7 @@ func Check(e Evidence) []Violation {
 		c.checkIdentities(id)
 		c.checkPath(id)
 		c.checkFollowUps(id)
+		c.checkOrderOfKey(id)
 	}
 	c.checkStock()
 	c.checkBooks()
@@ -39,6 +40,8 @@ type checker struct {
 	letters    map[string][]Letter // by order
 	parked     map[string]bool     // event keys
 	unsent     map[string]bool     // orders with a parked row in the outbox
+	ends       map[string][]int    // places in Ended, by event key
+	resent     map[string]bool     // event keys
 	violations []Violation
 
 	reservations map[string]Reservation
@@ -48,6 +51,7 @@ func newChecker(e Evidence) *checker {
 	c := &checker{
 		Evidence: e, expected: map[string]bool{}, records: map[string]Order{},
 		charges: map[string][]Charge{}, letters: map[string][]Letter{}, parked: map[string]bool{}, unsent: map[string]bool{},
+		ends: map[string][]int{}, resent: map[string]bool{},
 		reservations: map[string]Reservation{},
 	}
 	ids := map[string]bool{}
@@ -64,6 +68,12 @@ func newChecker(e Evidence) *checker {
 	}
 	for _, r := range e.Reservations {
 		c.reservations[r.Order] = r
+	}
+	for i, key := range e.Ended {
+		c.ends[key] = append(c.ends[key], i)
+	}
+	for _, key := range e.Resent {
+		c.resent[key] = true
 	}
 	for _, l := range e.Letters {
 		c.letters[l.Order] = append(c.letters[l.Order], l)

@@ -65,6 +65,7 @@ func sound() Evidence {
 	e.saga("unsent") // its first event could not be published
 	e.Expected = append(e.Expected, "unsent")
 	e.Orders = append(e.Orders, Order{"unsent", "placed", "EUR", 2500, []Item{{"widget", 1}}})
+	e.Ended = []string{"good-" + captured, "late-" + cancelRequested, "regret-" + cancelRequested, "empty-" + captured, "good-" + confirmed}
 	e.outbox("good", placed, confirmed)
 	e.outbox("late", placed, cancelRequested, cancelled)
 	e.Outbox = append(e.Outbox,
@@ -120,6 +121,17 @@ func TestCheck_suffers_copies(t *testing.T) {
 	again := *e.eventOf("good", captured)
 	again.Sequence = 50
 	e.Events["good"] = append(e.Events["good"], again)
+	if got := Check(e); len(got) != 0 {
+		t.Errorf("violations: %v", got)
+	}
+}
+
+// An event that was replayed was handled late, and that is no violation.
+func TestCheck_suffers_a_replay(t *testing.T) {
+	t.Parallel()
+	e := sound()
+	e.Ended = append(e.Ended[1:], e.Ended[0])
+	e.Resent = []string{e.Ended[4]}
 	if got := Check(e); len(got) != 0 {
 		t.Errorf("violations: %v", got)
 	}
@@ -181,6 +193,8 @@ func TestCheck_names_what_is_broken(t *testing.T) {
 		{"held and given away", func(e *Evidence) { e.Stock[0].Held, e.Stock[0].Available = 0, 98 }, StockKept, "", "1 of widget held, as in the reservations, found 0"},
 		{"held for nobody", func(e *Evidence) { e.reserve("who", "reserved", 1) }, StockKept, "who", "exist"},
 
+		{"handled out of order", func(e *Evidence) { e.Ended[0], e.Ended[4] = e.Ended[4], e.Ended[0] }, Sequence, "good", "payment.captured.v1 handled by the inventory before order.confirmed.v1"},
+		{"handled twice", func(e *Evidence) { e.Ended = append(e.Ended, e.Ended[0]) }, Sequence, "good", "one end of payment.captured.v1"},
 		{"step applied twice", func(e *Evidence) {
 			again := *e.eventOf("good", captured)
 			again.ID, again.EventKey = "other", "other"

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
@@ -28,6 +29,7 @@ func Collect(ctx context.Context, b *bus.Bus, orders *sql.DB, booksURL string, e
 		{"events", e.collectEvents},
 		{"order's tables", func(ctx context.Context, b *bus.Bus) error { return e.collectTables(ctx, b, orders) }},
 		{"inventory", e.collectInventory},
+		{"inventory's pages", e.collectPages},
 		{"dead letters", e.collectLetters},
 		{"gateway books", func(ctx context.Context, _ *bus.Bus) error { return e.collectBooks(ctx, booksURL) }},
 	} {
@@ -99,6 +101,40 @@ func (e *Evidence) collectInventory(ctx context.Context, b *bus.Bus) error {
 			e.Stock = append(e.Stock, Stock{r.SKU, r.Initial, r.Available, r.Held, r.Reserved})
 		} else {
 			e.Reservations = append(e.Reservations, Reservation{r.ID, r.Status, itemsOf(r.Items)})
+		}
+		return nil
+	})
+}
+
+// pageKey is the size of an event key on a page.
+const pageKey = len(event.BinaryKey{})
+
+// collectPages reads in which order events have ended in the inventory, and which ones
+// were sent to it again (docs/contract.md, "Pages").
+func (e *Evidence) collectPages(ctx context.Context, b *bus.Bus) error {
+	names := b.Names()
+	pages := follow.Options{Filters: []string{names.Root("ledger." + inventory + ".*.page")}, FromStart: true, NoFollow: true}
+	err := follow.Read(ctx, b, pages, func(m follow.Message) error {
+		ended := len(m.Data)
+		if starts := m.Header.Get("Farandole-Starts"); starts != "" {
+			n, err := strconv.Atoi(starts)
+			if err != nil {
+				return fmt.Errorf("page %d: %w", m.Sequence, err)
+			}
+			ended -= n * pageKey
+		}
+		for at := 0; at+pageKey <= ended; at += pageKey {
+			e.Ended = append(e.Ended, string(event.BinaryKey(m.Data[at:at+pageKey]).Key()))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	again := follow.Options{Filters: []string{names.RedriveFilter(inventory)}, FromStart: true, NoFollow: true}
+	return follow.Read(ctx, b, again, func(m follow.Message) error {
+		if ev, err := event.Decode(m.Header, m.Data); err == nil { // what cannot be decoded is of no order
+			e.Resent = append(e.Resent, string(event.EventKeyOf(ev)))
 		}
 		return nil
 	})

@@ -2,7 +2,7 @@
 // its promises, and lists what is wrong.
 //
 // [Collect] reads the evidence: the payment gateway's books, the order service's
-// tables, the inventory's documents, the event stream and the dead letters. [Check]
+// tables, the inventory's documents and pages, the event stream and the dead letters. [Check]
 // compares the evidence with the invariants; it does no I/O. [Run] does both. The
 // audit shares no code with the services: it knows only the contract
 // (docs/contract.md), selects from the documented tables and reads plain JSON.

@@ -21,6 +21,10 @@ type Evidence struct {
 	// Stock has one element a SKU of the inventory, Reservations one an order.
 	Stock        []Stock
 	Reservations []Reservation
+	// Ended are the event keys on the pages of the inventory, in the order in which the
+	// events have ended. Resent are those of events that were sent to it again.
+	Ended  []string
+	Resent []string
 	// Letters are the dead letters that are neither replayed nor discarded.
 	Letters []Letter
 }
