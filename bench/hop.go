@@ -26,7 +26,6 @@ const (
 	nameKV        = "farandole kv"
 	namePartition = "farandole partition"
 	nameKVBound   = "kv by hand"
-	nameBatches   = "batches by hand"
 	namePages     = "pages by hand"
 )
 
@@ -38,7 +37,6 @@ func variants() []variant {
 		{nameKV, hopbench.Farandole(ledger.KV, hopbench.DefaultConcurrency)},
 		{namePartition, hopbench.Farandole(ledger.Partition, hopbench.DefaultConcurrency)},
 		{nameKVBound, kvByHand},
-		{nameBatches, batchesByHand},
 		{namePages, pagesByHand},
 	}
 }
@@ -54,8 +52,6 @@ func about(name string) string {
 		return fmt.Sprintf("no dedup; watermill-nats, %d subscribers", watermillSubscribers)
 	case nameKVBound:
 		return "bound: what the KV ledger writes, pipelined, and nothing else"
-	case nameBatches:
-		return "bound: outgoing events and a mark for each, in batches, and nothing else"
 	case namePages:
 		return "bound: what the partition ledger writes, and nothing else"
 	default:

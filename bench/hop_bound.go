@@ -109,18 +109,13 @@ func kvByHand(ctx context.Context, s *hopbench.Stage, n int) error {
 	})
 }
 
-// batchesByHand writes batches of outgoing events and a mark for each, one at a time, as large as what has come meanwhile.
-func batchesByHand(ctx context.Context, s *hopbench.Stage, n int) error {
-	return batchesOf(ctx, s, n, bus.MaxBatch/2, func(batch []jetstream.Msg) error { return commit(ctx, s, batch) })
-}
-
-// batchesOf commits what has come in batches of at most most events, one at a time.
-func batchesOf(ctx context.Context, s *hopbench.Stage, n, most int, commit func(batch []jetstream.Msg) error) error {
+// inBatches commits what has come, one batch at a time, each with room for a page.
+func inBatches(ctx context.Context, s *hopbench.Stage, n int, commit func(batch []jetstream.Msg) error) error {
 	return byHand(ctx, s, n, func(ctx context.Context, _ jetstream.JetStream, done func(jetstream.Msg, error)) func(jetstream.Msg) {
 		waiting := make(chan jetstream.Msg, inFlight)
 		go relay(ctx, waiting, func(first jetstream.Msg) {
 			batch := []jetstream.Msg{first}
-			for len(batch) < most && len(waiting) > 0 {
+			for len(batch) < bus.MaxBatch-1 && len(waiting) > 0 {
 				batch = append(batch, <-waiting)
 			}
 			err := commit(batch)
@@ -137,30 +132,11 @@ func batchesOf(ctx context.Context, s *hopbench.Stage, n, most int, commit func(
 	})
 }
 
-func commit(ctx context.Context, s *hopbench.Stage, batch []jetstream.Msg) error {
-	msgs := make([]*nats.Msg, 0, 2*len(batch))
-	for _, m := range batch {
-		msgs = append(msgs, outgoing(s, m.Headers(), m.Data()), &nats.Msg{
-			Subject: s.Bus.Names().LedgerSubject(hopbench.ConsumerName, event.EventKey(m.Headers().Get(nats.MsgIdHdr))),
-			Header:  nats.Header{jetstream.ExpectedLastSubjSeqHeader: {"0"}, jetstream.MsgTTLHeader: {"24h"}},
-			Data:    []byte("done"),
-		})
-	}
-	pending, err := s.Bus.SendBatch(ctx, msgs)
-	if err == nil {
-		_, err = pending.Wait(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("batches by hand: %w", err)
-	}
-	return nil
-}
-
 // pagesByHand writes what the partition ledger writes: batches of outgoing events with
 // a page of their keys at the end, one batch at a time.
 func pagesByHand(ctx context.Context, s *hopbench.Stage, n int) error {
 	last := uint64(0)
-	return batchesOf(ctx, s, n, bus.MaxBatch-1, func(batch []jetstream.Msg) error {
+	return inBatches(ctx, s, n, func(batch []jetstream.Msg) error {
 		msgs := make([]*nats.Msg, 0, len(batch)+1)
 		page := &nats.Msg{
 			Subject: s.Bus.Names().Root("ledger." + hopbench.ConsumerName + ".0.page"),

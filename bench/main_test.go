@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,10 +23,7 @@ import (
 // TestMain lets the test binary be the consumer's process of the section memory.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == consumeRole {
-		if err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
+		main()
 		return
 	}
 	bustest.Main(m)

@@ -164,10 +164,10 @@ func TestStepThatTheStreamRefuses(t *testing.T) {
 		kind kind
 		step func(s *system, p *process, e event.Event) (consumer.Step, error)
 	}{
-		"KV, event":     {kvKind, emitLarge(large)},
-		"stream, event": {claimlessKind, emitLarge(large)},
-		"stream, document": {claimlessKind, func(_ *system, p *process, e event.Event) (consumer.Step, error) {
-			docs, err := state.Of[string](p.bus, p.ledger.(*dedup.Stream), "payment")
+		"KV, event":         {kvKind, emitLarge(large)},
+		"partitions, event": {partitionKind, emitLarge(large)},
+		"partitions, document": {partitionKind, func(_ *system, p *process, e event.Event) (consumer.Step, error) {
+			docs, err := state.Of[string](p.bus, p.ledger.(*dedup.Partitions), "payment")
 			if err != nil {
 				return consumer.Step{}, err
 			}
@@ -202,26 +202,24 @@ func TestStepThatTheStreamRefuses(t *testing.T) {
 // A stream made by hand may lack a subject; that is no outage either.
 func TestStepToASubjectWithoutStream(t *testing.T) {
 	t.Parallel()
-	for name, kind := range map[string]kind{"KV": kvKind, "stream": claimlessKind} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t)
-			s.kind = kind
-			s.tuneEvents(func(cfg *jetstream.StreamConfig) {
-				all := slices.Index(cfg.Subjects, s.bus.Names().EventsFilter())
-				cfg.Subjects[all] = s.bus.Names().Root("events.order.>")
-			})
-			var runs tally
-			p := s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
-				if runs.add(e.ID()); e.ID() == "bad" {
-					return pay(e), nil
-				}
-				return consumer.Step{}, nil
-			}), nil)
-			s.publish(draft("bad"), behind("bad"))
-			s.blamed(p, &runs, "bad", event.ReasonExhausted, 3, "")
+	eachNATS(t, func(t *testing.T, kind kind) {
+		t.Helper()
+		s := newSystem(t)
+		s.kind = kind
+		s.tuneEvents(func(cfg *jetstream.StreamConfig) {
+			all := slices.Index(cfg.Subjects, s.bus.Names().EventsFilter())
+			cfg.Subjects[all] = s.bus.Names().Root("events.order.>")
 		})
-	}
+		var runs tally
+		p := s.start(config(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
+			if runs.add(e.ID()); e.ID() == "bad" {
+				return pay(e), nil
+			}
+			return consumer.Step{}, nil
+		}), nil)
+		s.publish(draft("bad"), behind("bad"))
+		s.blamed(p, &runs, "bad", event.ReasonExhausted, 3, "")
+	})
 }
 
 func emitLarge(text string) func(*system, *process, event.Event) (consumer.Step, error) {
@@ -256,33 +254,31 @@ func (s *system) tuneEvents(tune func(*jetstream.StreamConfig)) {
 // A retry that the stream refuses to bring back later keeps its place, and counts.
 func TestRetryThatTheStreamRefuses(t *testing.T) {
 	t.Parallel()
-	for name, kind := range map[string]kind{"KV": kvKind, "stream": claimlessKind} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t)
-			s.kind = kind
-			d := draft("bad")
-			d.Data = []byte(`{"pad": "` + strings.Repeat("x", 4000) + `"}`)
-			m, err := s.bus.Message(bustest.Event(t, d))
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.limitMessages(int32(bus.PayloadSize(m)) + 64)
-			cfg := config()
-			cfg.Retry.DeferAfter = time.Second
-			p := s.start(cfg, handling(func(context.Context, event.Event) (consumer.Step, error) {
-				return consumer.Step{}, consumer.RetryAfter(errFlaky, 2*time.Second)
-			}), nil)
-			s.publish(d)
-			bustest.Eventually(t, soon, func() bool { return p.Stats().Retried > 0 })
-			if m := s.mark("payment", event.NewEventKey(s.bus.Source(), "bad")); m.Failures != 1 {
-				t.Errorf("the mark is %+v, want one failure", m)
-			}
-			if err := p.Health(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	eachNATS(t, func(t *testing.T, kind kind) {
+		t.Helper()
+		s := newSystem(t)
+		s.kind = kind
+		d := draft("bad")
+		d.Data = []byte(`{"pad": "` + strings.Repeat("x", 4000) + `"}`)
+		m, err := s.bus.Message(bustest.Event(t, d))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.limitMessages(int32(bus.PayloadSize(m)) + 64)
+		cfg := config()
+		cfg.Retry.DeferAfter = time.Second
+		p := s.start(cfg, handling(func(context.Context, event.Event) (consumer.Step, error) {
+			return consumer.Step{}, consumer.RetryAfter(errFlaky, 2*time.Second)
+		}), nil)
+		s.publish(d)
+		bustest.Eventually(t, soon, func() bool { return p.Stats().Retried > 0 })
+		if m := s.mark("payment", event.NewEventKey(s.bus.Source(), "bad")); m.Failures != 1 {
+			t.Errorf("the mark is %+v, want one failure", m)
+		}
+		if err := p.Health(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // An event that alone meets an outage is not believed for ever.

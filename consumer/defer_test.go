@@ -356,25 +356,23 @@ func (u *unreleasing) Release(ctx context.Context, c *dedup.Claim, failure *even
 // own, and yet no first delivery, whatever the ledger.
 func TestDeferredRetryKnowsItsPast(t *testing.T) {
 	t.Parallel()
-	for name, kind := range map[string]kind{"KV": kvKind, "stream with claims": claimingKind, "stream without them": claimlessKind} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t)
-			s.kind = kind
-			var runs tally
-			p := s.start(deferring(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
-				runs.add(e.ID())
-				return consumer.Step{}, consumer.RetryAfter(errFlaky, 1100*time.Millisecond)
-			}), nil)
-			e := s.publishN(1)[0]
-			l := s.letter()
-			s.settled("payment")
-			if n := runs.of(e.ID()); n != 3 || l.Failures != 3 || len(l.Attempts) != 3 || l.Crashes != 0 {
-				t.Errorf("%d runs, the letter tells of %d failures (%d in detail) and %d crashes; want 3, 3 and none", n, l.Failures, len(l.Attempts), l.Crashes)
-			}
-			if st := p.Stats(); st.Lost != 0 {
-				t.Errorf("stats %+v, want none lost", st)
-			}
-		})
-	}
+	eachNATS(t, func(t *testing.T, kind kind) {
+		t.Helper()
+		s := newSystem(t)
+		s.kind = kind
+		var runs tally
+		p := s.start(deferring(), handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
+			runs.add(e.ID())
+			return consumer.Step{}, consumer.RetryAfter(errFlaky, 1100*time.Millisecond)
+		}), nil)
+		e := s.publishN(1)[0]
+		l := s.letter()
+		s.settled("payment")
+		if n := runs.of(e.ID()); n != 3 || l.Failures != 3 || len(l.Attempts) != 3 || l.Crashes != 0 {
+			t.Errorf("%d runs, the letter tells of %d failures (%d in detail) and %d crashes; want 3, 3 and none", n, l.Failures, len(l.Attempts), l.Crashes)
+		}
+		if st := p.Stats(); st.Lost != 0 {
+			t.Errorf("stats %+v, want none lost", st)
+		}
+	})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dedup/deduptest"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/testkit/wiretap"
 	"github.com/farandole/farandole/state"
@@ -41,7 +42,7 @@ type counter struct {
 // its own that tap may come between.
 func (s *system) counter(tap *wiretap.Tap, f func(c *counter, e event.Event, d state.Document[count]) (consumer.Step, error)) *counter {
 	s.tb.Helper()
-	s.kind = claimlessKind
+	s.kind = partitionKind
 	if tap != nil {
 		whole := s.server
 		s.server = tap
@@ -60,7 +61,7 @@ func (s *system) counter(tap *wiretap.Tap, f func(c *counter, e event.Event, d s
 	cfg.Retry.MaxAttempts = 1
 	c.process = s.start(cfg, registry, func(p *process, l dedup.Ledger) dedup.Ledger {
 		var err error
-		if c.store, err = state.Of[count](p.bus, l.(*dedup.Stream), "payment"); err != nil {
+		if c.store, err = state.Of[count](p.bus, l.(*dedup.Partitions), "payment"); err != nil {
 			s.tb.Fatal(err)
 		}
 		return l
@@ -178,10 +179,11 @@ func TestDocument_of_a_lost_tail(t *testing.T) {
 func TestDocument_that_never_rests(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	other, err := dedup.NewStream(s.bus, dedup.StreamConfig{})
+	pages, err := dedup.NewPartitions(s.bus, dedup.PartitionsConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	other := deduptest.NewOwner(pages, 0)
 	var n atomic.Int64
 	c := s.counter(nil, func(_ *counter, _ event.Event, d state.Document[count]) (consumer.Step, error) {
 		// Somebody else is always faster.
@@ -224,7 +226,7 @@ func TestDocument_of_half_a_batch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(5, nats.Header{"Farandole-Step": {"payment.k5xq 86400"}})
+	write(5, nats.Header{"Farandole-Step": {"payment.99.page 86400"}})
 	c := s.counter(nil, increment)
 	s.publish(draft("k"))
 	bustest.Eventually(t, soon, func() bool { return c.Stats().Released >= 1 })

@@ -43,48 +43,38 @@ func (l *lines) with(text string) (found []string) {
 
 func TestDurableMadeAnewStartsWhereTheLedgersMemoryDoes(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(*bus.Bus, time.Duration) (ledger, error){
-		"KV": func(b *bus.Bus, d time.Duration) (ledger, error) { return dedup.NewKV(b, dedup.Config{Retention: d}) },
-		"stream": func(b *bus.Bus, d time.Duration) (ledger, error) {
-			return dedup.NewStream(b, dedup.StreamConfig{Retention: d})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t)
-			const retention = 8 * time.Second // longer than a slow machine takes from one durable to the next
-			s.kind = func(b *bus.Bus) (ledger, error) { return open(b, retention) }
-			runs, log := new(tally), new(lines)
-			cfg := brief()
-			cfg.Retry.MaxAttempts = 1
-			cfg.Logger = zerolog.New(log)
-			first := s.publishN(5)
-			p := s.prepare(cfg, counting(runs), nil)
-			p.run()
-			bustest.Eventually(t, soon, func() bool { return p.Stats().Handled == 5 })
-			if told := log.with("ledger_remembers"); len(told) != 1 || !strings.Contains(told[0], `"8s"`) || !strings.Contains(told[0], "for ever") {
-				t.Errorf("told at start: %q, want what the stream keeps and what the ledger remembers", told)
-			}
-			bustest.Eventually(t, soon, func() bool { // the ledger has forgotten them all
-				m := s.mark("payment", event.EventKeyOf(first[4]))
-				return m.State == ""
-			})
-			if err := p.stop(); err != nil {
-				t.Fatal(err)
-			}
-			second := s.publish(draft("new"))
-			if err := s.bus.JetStream().DeleteConsumer(t.Context(), s.bus.Names().EventsStream(), "payment"); err != nil {
-				t.Fatal(err)
-			}
-			s.start(cfg, counting(runs), nil)
-			bustest.Eventually(t, soon, func() bool { return runs.of("new") == 1 })
-			s.settled("payment")
-			runs.wantOnce(t, slices.Concat(first, second))
-			told := log.with("made anew")
-			if len(told) != 1 || !strings.Contains(told[0], s.bus.Names().TypeFilter(placed.Type())+`":5`) || !strings.Contains(told[0], `"retention":8000`) {
-				t.Errorf("told of the durable: %q, want the retention and 5 events left out", told)
-			}
-		})
+	s := newSystem(t)
+	const retention = 8 * time.Second // longer than a slow machine takes from one durable to the next
+	s.kind = func(b *bus.Bus) (ledger, error) { return dedup.NewKV(b, dedup.Config{Retention: retention}) }
+	runs, log := new(tally), new(lines)
+	cfg := brief()
+	cfg.Retry.MaxAttempts = 1
+	cfg.Logger = zerolog.New(log)
+	first := s.publishN(5)
+	p := s.prepare(cfg, counting(runs), nil)
+	p.run()
+	bustest.Eventually(t, soon, func() bool { return p.Stats().Handled == 5 })
+	if told := log.with("ledger_remembers"); len(told) != 1 || !strings.Contains(told[0], `"8s"`) || !strings.Contains(told[0], "for ever") {
+		t.Errorf("told at start: %q, want what the stream keeps and what the ledger remembers", told)
+	}
+	bustest.Eventually(t, soon, func() bool { // the ledger has forgotten them all
+		m := s.mark("payment", event.EventKeyOf(first[4]))
+		return m.State == ""
+	})
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	second := s.publish(draft("new"))
+	if err := s.bus.JetStream().DeleteConsumer(t.Context(), s.bus.Names().EventsStream(), "payment"); err != nil {
+		t.Fatal(err)
+	}
+	s.start(cfg, counting(runs), nil)
+	bustest.Eventually(t, soon, func() bool { return runs.of("new") == 1 })
+	s.settled("payment")
+	runs.wantOnce(t, slices.Concat(first, second))
+	told := log.with("made anew")
+	if len(told) != 1 || !strings.Contains(told[0], s.bus.Names().TypeFilter(placed.Type())+`":5`) || !strings.Contains(told[0], `"retention":8000`) {
+		t.Errorf("told of the durable: %q, want the retention and 5 events left out", told)
 	}
 }
 

@@ -121,30 +121,24 @@ func TestTypesOfTheNewVersionAreNotSpentByTheOldOne(t *testing.T) {
 
 func TestTypeAddedToARunningNameStartsAtTheBeginning(t *testing.T) {
 	t.Parallel()
-	for name, kind := range map[string]kind{"KV": kvKind, "stream": claimlessKind} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t)
-			s.kind = kind
-			runs := new(tally)
-			events := s.publish(reservation("r-0"), draft("o-0"), reservation("r-1"))
-			v1 := s.prepare(config(), version(runs, false), nil)
-			v1.run()
-			events = append(events, s.publish(reservation("r-2"), draft("o-1"))...)
-			bustest.Eventually(t, soon, func() bool { return runs.of("o-0")+runs.of("o-1") == 2 })
-			for range 2 { // two replicas add it at once
-				s.start(config(), version(runs, true), nil)
-			}
-			events = append(events, s.publish(reservation("r-3"), draft("o-2"))...)
-			bustest.Eventually(t, soon, func() bool { return len(runs.all()) == len(events) })
-			s.caughtUp()
-			s.settled("payment")
-			if err := v1.stop(); err != nil {
-				t.Fatal(err)
-			}
-			runs.wantOnce(t, events)
-		})
+	s := newSystem(t)
+	runs := new(tally)
+	events := s.publish(reservation("r-0"), draft("o-0"), reservation("r-1"))
+	v1 := s.prepare(config(), version(runs, false), nil)
+	v1.run()
+	events = append(events, s.publish(reservation("r-2"), draft("o-1"))...)
+	bustest.Eventually(t, soon, func() bool { return runs.of("o-0")+runs.of("o-1") == 2 })
+	for range 2 { // two replicas add it at once
+		s.start(config(), version(runs, true), nil)
 	}
+	events = append(events, s.publish(reservation("r-3"), draft("o-2"))...)
+	bustest.Eventually(t, soon, func() bool { return len(runs.all()) == len(events) })
+	s.caughtUp()
+	s.settled("payment")
+	if err := v1.stop(); err != nil {
+		t.Fatal(err)
+	}
+	runs.wantOnce(t, events)
 }
 
 // The process that adds a type dies when it has made what catches up, and

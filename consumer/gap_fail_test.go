@@ -22,8 +22,7 @@ type parkingPoint struct {
 	letters        int
 }
 
-// parkingPoints are the messages of parking; the claim that comes before it, if
-// the ledger has not claimed, is the first.
+// parkingPoints are the messages of parking, and the claim that comes before.
 func parkingPoints(g *gap) map[string]parkingPoint {
 	letter := func(frame []byte) bool {
 		return strings.HasPrefix(wiretap.Subject(frame), g.bus.Names().Root("dlq."))
@@ -38,100 +37,91 @@ func parkingPoints(g *gap) map[string]parkingPoint {
 	}
 }
 
-// TestGap_parking lets a process die before each message of parking. In the end
+// TestGap_KV_parking lets a process die before each message of parking. In the end
 // there is one letter, and the event is parked.
-func TestGap_parking(t *testing.T) {
+func TestGap_KV_parking(t *testing.T) {
 	t.Parallel()
-	eachStreamLedger(t, true, func(t *testing.T, g *gap, claims int) {
-		t.Helper()
-		for name := range parkingPoints(g) {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				g := newGapOf(t, g.kind, true)
-				g.cfg.Retry.MaxAttempts = 1
-				point := parkingPoints(g)[name]
-				g.cutting(g.handler(func() {}), nil, point.sent, point.received)
-				if n := len(g.letters()); n != point.letters {
-					t.Errorf("%d letters stored before the crash, want %d", n, point.letters)
-				}
-				g.finish()
-				switch {
-				case point.stored:
-					g.wantParked(1, 1, 0)
-				case name == "claim, not written":
-					g.wantParked(2-claims, 1, 0) // with claims no handler has run
-				default:
-					g.wantParked(2, 1, 1)
-				}
-			})
-		}
-	})
+	for name := range parkingPoints(newGap(t, true)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGap(t, true)
+			g.cfg.Retry.MaxAttempts = 1
+			point := parkingPoints(g)[name]
+			g.cutting(g.handler(func() {}), nil, point.sent, point.received)
+			if n := len(g.letters()); n != point.letters {
+				t.Errorf("%d letters stored before the crash, want %d", n, point.letters)
+			}
+			g.finish()
+			switch {
+			case point.stored:
+				g.wantParked(1, 1, 0)
+			case name == "claim, not written":
+				g.wantParked(1, 1, 0) // no handler has run
+			default:
+				g.wantParked(2, 1, 1)
+			}
+		})
+	}
 }
 
-// TestGap_letter_stored_then_succeeds dies between letter and mark, and the
+// TestGap_KV_letter_stored_then_succeeds dies between letter and mark, and the
 // rerun succeeds: the letter of the lost failure is left, and a replay clears it away.
-func TestGap_letter_stored_then_succeeds(t *testing.T) {
+func TestGap_KV_letter_stored_then_succeeds(t *testing.T) {
 	t.Parallel()
-	eachStreamLedger(t, true, func(t *testing.T, g *gap, _ int) {
-		t.Helper()
-		g.cfg.Retry.MaxAttempts = 1
-		g.cutting(g.handler(func() {}), nil, parkingPoints(g)["before the mark"].sent, nil)
-		g.fails = false
-		g.finish()
-		if sum := g.replayAll(); sum.Counts[dlq.AlreadyHandled] != 1 {
-			t.Errorf("replay = %v, want the event known to be handled", sum.Counts)
-		}
-		g.settled(g.cfg.Name)
-		g.wantDone(2, 1)
-	})
+	g := newGap(t, true)
+	g.cfg.Retry.MaxAttempts = 1
+	g.cutting(g.handler(func() {}), nil, parkingPoints(g)["before the mark"].sent, nil)
+	g.fails = false
+	g.finish()
+	if sum := g.replayAll(); sum.Counts[dlq.AlreadyHandled] != 1 {
+		t.Errorf("replay = %v, want the event known to be handled", sum.Counts)
+	}
+	g.settled(g.cfg.Name)
+	g.wantDone(2, 1)
 }
 
-// TestGap_deferring lets a process die before each message of a long retry's
+// TestGap_KV_deferring lets a process die before each message of a long retry's
 // deferral, before its answer, and before the acknowledgement of the event.
 // In the end the event has taken effect once, and nothing waits any more.
-func TestGap_deferring(t *testing.T) {
+func TestGap_KV_deferring(t *testing.T) {
 	t.Parallel()
-	eachStreamLedger(t, false, func(t *testing.T, g *gap, claims int) {
-		t.Helper()
-		stored := nthReceipt(2 + claims) // after the answers to claim, if there is one, and timer
-		for name, point := range map[string]struct {
-			sent, received func(frame []byte) bool
-			waiting        int // timers stored
-			failures       int // marked
-		}{
-			"before the timer":  {sent: func(frame []byte) bool { return holds(frame, ".timer.payment.retry.") }},
-			"before the mark":   {sent: func(frame []byte) bool { return holds(frame, `"state":"waiting"`) }, waiting: 1},
-			"before the answer": {received: stored, waiting: 1, failures: 1},
-			"before the ack":    {sent: acknowledges, waiting: 1, failures: 1},
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				g := newGapOf(t, g.kind, false)
-				g.cfg.Retry.DeferAfter = time.Second
-				r := handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
-					if g.runs.add(e.ID()) < 3 {
-						return consumer.Step{}, consumer.RetryAfter(errFlaky, 1500*time.Millisecond)
-					}
-					return pay(e), nil
-				})
-				var sent, received wiretap.Hook
-				if point.sent != nil {
-					sent = wiretap.Nth(1, wiretap.Cut, point.sent)
-				} else {
-					received = wiretap.Nth(1, wiretap.Cut, point.received)
+	for name, point := range map[string]struct {
+		sent, received func(frame []byte) bool
+		waiting        int // timers stored
+		failures       int // marked
+	}{
+		"before the timer":  {sent: func(frame []byte) bool { return holds(frame, ".timer.payment.retry.") }},
+		"before the mark":   {sent: func(frame []byte) bool { return holds(frame, `"state":"waiting"`) }, waiting: 1},
+		"before the answer": {received: nthReceipt(3), waiting: 1, failures: 1},
+		"before the ack":    {sent: acknowledges, waiting: 1, failures: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGap(t, false)
+			g.cfg.Retry.DeferAfter = time.Second
+			r := handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
+				if g.runs.add(e.ID()) < 3 {
+					return consumer.Step{}, consumer.RetryAfter(errFlaky, 1500*time.Millisecond)
 				}
-				g.cutting(r, nil, sent, received)
-				if n := len(g.deferred()); n != point.waiting {
-					t.Errorf("%d retries wait after the crash, want %d", n, point.waiting)
-				}
-				if m := g.mark(g.cfg.Name, event.EventKeyOf(g.event)); m.Failures != point.failures {
-					t.Errorf("%d failures marked after the crash, want %d", m.Failures, point.failures)
-				}
-				g.start(g.cfg, r, nil)
-				g.wantDeferredDone(claims * (1 - point.failures))
+				return pay(e), nil
 			})
-		}
-	})
+			var sent, received wiretap.Hook
+			if point.sent != nil {
+				sent = wiretap.Nth(1, wiretap.Cut, point.sent)
+			} else {
+				received = wiretap.Nth(1, wiretap.Cut, point.received)
+			}
+			g.cutting(r, nil, sent, received)
+			if n := len(g.deferred()); n != point.waiting {
+				t.Errorf("%d retries wait after the crash, want %d", n, point.waiting)
+			}
+			if m := g.mark(g.cfg.Name, event.EventKeyOf(g.event)); m.Failures != point.failures {
+				t.Errorf("%d failures marked after the crash, want %d", m.Failures, point.failures)
+			}
+			g.start(g.cfg, r, nil)
+			g.wantDeferredDone(1 - point.failures)
+		})
+	}
 }
 
 // nthReceipt matches the n-th answer.

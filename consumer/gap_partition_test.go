@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
-	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/testkit/wiretap"
 )
@@ -48,9 +47,10 @@ func answerTo(v wiretap.Verdict, match func(frame []byte) bool) (sent, received 
 }
 
 // atStep returns what lets something happen at the n-th message of a whole step, from
-// 0: a timer, events, the page, a cancellation; after the last one, at the page's answer.
+// 0: a timer, documents, events, the page, a cancellation; after the last one, at the
+// page's answer.
 func (w *whole) atStep(n int, v wiretap.Verdict) (sent, received wiretap.Hook, stored int) {
-	switch page := 1 + events; {
+	switch page := 1 + len(w.docs) + events; {
 	case n < w.size():
 		if n > page {
 			stored = 1
@@ -81,7 +81,7 @@ func TestGap_partition_completing(t *testing.T) {
 			if got := w.parts()["timer"]; got != min(n, 1) {
 				t.Errorf("%d timers are set after the crash", got)
 			}
-			w.wantStored(stored)
+			w.wantParts(stored, "timer", "cancellation")
 			r, wrap = w.registry()
 			w.start(w.cfg, r, wrap)
 			bustest.Eventually(t, soon, func() bool { return w.mark(w.cfg.Name, event.EventKeyOf(w.event)).State == "done" })
@@ -97,22 +97,11 @@ func TestGap_partition_completing(t *testing.T) {
 	}
 }
 
-// wantStored checks that the events of a step are there n times each.
-func (w *whole) wantStored(n int) {
-	w.tb.Helper()
-	if got := len(w.stored(paid.Type())); got != n*events {
-		w.tb.Errorf("%d events of the step are stored, want %d", got, n*events)
-	}
-}
-
 // TestOutage_partition_completing is the same for a process that lives: its connection
 // breaks, and it goes on by itself. No crash is counted, even if events say that they start.
 func TestOutage_partition_completing(t *testing.T) {
 	t.Parallel()
-	claims := func(b *bus.Bus) (ledger, error) {
-		return dedup.NewPartitions(b, dedup.PartitionsConfig{Claims: true})
-	}
-	for name, kind := range map[string]kind{"without claims": partitionKind, "with claims": claims} {
+	for name, kind := range map[string]kind{"without claims": partitionKind, "with claims": claimingKind} {
 		for n := range newPartitionWhole(t).size() + 1 {
 			t.Run(fmt.Sprint(name, ", message ", n+1), func(t *testing.T) {
 				t.Parallel()
@@ -153,7 +142,7 @@ func TestGap_partition_taking(t *testing.T) {
 			g := newGapOf(t, partitionKind, false)
 			sent, received := at(g)
 			g.cutting(g.handler(func() {}), nil, sent, received)
-			g.finishOwned()
+			g.finish()
 			g.wantDone(1, 0)
 		})
 	}
@@ -172,10 +161,9 @@ func (g *gap) passed() {
 	})
 }
 
-// finishOwned runs a fresh process until the event has come to its end.
-func (g *gap) finishOwned() *process {
+// ended waits until the event has come to its end, and its partition has passed it.
+func (g *gap) ended() {
 	g.tb.Helper()
-	p := g.start(g.cfg, g.handler(func() {}), nil)
 	bustest.Eventually(g.tb, soon, func() error {
 		if m := g.mark(g.cfg.Name, event.EventKeyOf(g.event)); m.State != "done" && m.State != "parked" {
 			return fmt.Errorf("the event is %q", m.State)
@@ -183,15 +171,6 @@ func (g *gap) finishOwned() *process {
 		return nil
 	})
 	g.passed()
-	return p
-}
-
-func TestGap_partition_handled(t *testing.T) {
-	t.Parallel()
-	g := newGapOf(t, partitionKind, false)
-	g.dieHandling()
-	g.finishOwned()
-	g.wantDone(2, 0) // nobody knows what ran when it died
 }
 
 // TestGap_partition_starting lets a careful owner die when it has said that the event
@@ -202,7 +181,7 @@ func TestGap_partition_starting(t *testing.T) {
 	g.dieHandling()
 	sent, received := answerTo(wiretap.Cut, func(frame []byte) bool { return holds(frame, "Farandole-Starts: 1") })
 	g.cutting(g.handler(func() {}), nil, sent, received)
-	g.finishOwned()
+	g.finish()
 	g.wantDone(2, 1)
 }
 
@@ -220,7 +199,7 @@ func TestGap_partition_handing_over(t *testing.T) {
 	<-tap.IsCut()
 	p.crash()
 	second := g.publish(draft("o-2"))[0]
-	g.finishOwned()
+	g.finish()
 	bustest.Eventually(t, soon, func() bool { return g.mark(g.cfg.Name, event.EventKeyOf(second)).State == "done" })
 	g.passed()
 	for _, id := range []string{"o-1", "o-2"} {
@@ -268,7 +247,7 @@ func TestGap_partition_parking(t *testing.T) {
 			if n := len(g.letters()); n != point.letters {
 				t.Errorf("%d letters stored before the crash, want %d", n, point.letters)
 			}
-			g.finishOwned()
+			g.finish()
 			runs := 2
 			if point.stored {
 				runs = 1
@@ -276,6 +255,23 @@ func TestGap_partition_parking(t *testing.T) {
 			g.wantParked(runs, 1, 0)
 		})
 	}
+}
+
+// TestGap_partition_letter_stored_then_succeeds dies between letter and record, and the
+// rerun succeeds: the letter of the lost failure is left, and a replay clears it away.
+func TestGap_partition_letter_stored_then_succeeds(t *testing.T) {
+	t.Parallel()
+	g := newGapOf(t, partitionKind, true)
+	g.cfg.Retry.MaxAttempts = 1
+	record := wiretap.Nth(1, wiretap.Cut, func(frame []byte) bool { return holds(frame, `"state":"parked"`) })
+	g.cutting(g.handler(func() {}), nil, record, nil)
+	g.fails = false
+	g.finish()
+	if sum := g.replayAll(); sum.Counts[dlq.AlreadyHandled] != 1 {
+		t.Errorf("replay = %v, want the event known to be handled", sum.Counts)
+	}
+	g.settled(g.cfg.Name)
+	g.wantDone(2, 0)
 }
 
 // TestGap_partition_deferring lets an owner die before each message of a long retry.

@@ -21,14 +21,13 @@ type kind func(b *bus.Bus) (ledger, error)
 
 func kvKind(b *bus.Bus) (ledger, error) { return dedup.NewKV(b, dedup.Config{}) }
 
-func claimingKind(b *bus.Bus) (ledger, error) {
-	return dedup.NewStream(b, dedup.StreamConfig{Claims: true})
-}
-
-func claimlessKind(b *bus.Bus) (ledger, error) { return dedup.NewStream(b, dedup.StreamConfig{}) }
-
 func partitionKind(b *bus.Bus) (ledger, error) {
 	return dedup.NewPartitions(b, dedup.PartitionsConfig{})
+}
+
+// claimingKind is the same ledger, whose events say that they start.
+func claimingKind(b *bus.Bus) (ledger, error) {
+	return dedup.NewPartitions(b, dedup.PartitionsConfig{Claims: true})
 }
 
 // open opens the system's ledger on a connection.
@@ -49,7 +48,7 @@ func (s *system) open(b *bus.Bus) ledger {
 func eachKind(t *testing.T, test func(t *testing.T, s *system)) {
 	t.Helper()
 	for name, kind := range map[string]kind{
-		"KV": kvKind, "stream with claims": claimingKind, "stream without them": claimlessKind, "partitions": partitionKind,
+		"KV": kvKind, "partitions": partitionKind,
 		"SQLite": sqlKind(t, engines["SQLite"], false), "Postgres": sqlKind(t, engines["Postgres"], true),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,44 +60,48 @@ func eachKind(t *testing.T, test func(t *testing.T, s *system)) {
 	}
 }
 
+// eachNATS runs a test with each ledger that keeps what it knows in NATS.
+func eachNATS(t *testing.T, test func(t *testing.T, kind kind)) {
+	t.Helper()
+	for name, kind := range map[string]kind{"KV": kvKind, "partitions": partitionKind} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, kind)
+		})
+	}
+}
+
 // eachLedger runs a test of a gap with every ledger. claims is how many crashes
 // are counted of a process that dies with an event delivered for the first time:
-// one, but none where no claim was written.
+// one, but none where nothing had told that the event starts.
 func eachLedger(t *testing.T, fails bool, test func(t *testing.T, g *gap, claims int)) {
-	t.Helper()
-	eachStreamLedger(t, fails, test)
-	eachSQL(t, func(t *testing.T, kind kind, claims int) {
-		t.Helper()
-		test(t, newGapOf(t, kind, fails), claims)
-	})
-}
-
-// eachStreamLedger runs it with those ledgers whose marks are in streams.
-func eachStreamLedger(t *testing.T, fails bool, test func(t *testing.T, g *gap, claims int)) {
-	t.Helper()
-	eachNATS(t, func(t *testing.T, kind kind, claims int) {
-		t.Helper()
-		test(t, newGapOf(t, kind, fails), claims)
-	})
-}
-
-// eachNATS runs a test with each ledger whose marks are in NATS. claims is 1 if
-// the ledger claims an event that is delivered for the first time, else 0.
-func eachNATS(t *testing.T, test func(t *testing.T, kind kind, claims int)) {
 	t.Helper()
 	for name, l := range map[string]struct {
 		kind   kind
 		claims int
 	}{
-		"KV":                  {kvKind, 1},
-		"stream with claims":  {claimingKind, 1},
-		"stream without them": {claimlessKind, 0},
+		"partitions with claims":    {claimingKind, 1},
+		"partitions without claims": {partitionKind, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, l.kind, l.claims)
+			test(t, newGapOf(t, l.kind, fails), l.claims)
 		})
 	}
+	eachStore(t, fails, test)
+}
+
+// eachStore runs it with those ledgers whose claims are in a store.
+func eachStore(t *testing.T, fails bool, test func(t *testing.T, g *gap, claims int)) {
+	t.Helper()
+	t.Run("KV", func(t *testing.T) {
+		t.Parallel()
+		test(t, newGapOf(t, kvKind, fails), 1)
+	})
+	eachSQL(t, func(t *testing.T, kind kind, claims int) {
+		t.Helper()
+		test(t, newGapOf(t, kind, fails), claims)
+	})
 }
 
 // eachEngine runs a test with each database and a ledger without claims, the default.

@@ -36,7 +36,12 @@ func TestDependency_down_for_a_while(t *testing.T) {
 		}
 	}()
 	s.publishN(events)
-	bustest.Eventually(t, soon, func() bool { return p.Stats().Handled == events })
+	bustest.Eventually(t, soon, func() error {
+		if st := p.Stats(); st.Handled < events {
+			return fmt.Errorf("%+v", st)
+		}
+		return nil
+	})
 	if n := len(s.letters()); n != 0 {
 		t.Errorf("%d dead letters, want none", n)
 	}

@@ -160,15 +160,20 @@ func (s *share) review(ctx context.Context) {
 	}
 }
 
-// review ends the tenures of partitions whose last page is not owner's, or is gone. It
-// asks for all pages at once, and the stream's leader for those that are not as expected.
+// review ends the tenures of partitions whose last page is not owner's, or is gone: a
+// stream that has lost its end may have new events below the floor. It asks for all pages
+// at once, and the stream's leader for those that are not as expected.
 func (c *Consumer) review(ctx context.Context, owner string, partitions map[int]*partition) error {
+	pages := make(map[int]uint64, len(partitions))
+	for n, p := range partitions {
+		pages[n] = p.tenure.Page()
+	}
 	heads, err := c.ledger.Partitions().Heads(ctx, c.cfg.Name)
 	if err != nil {
 		return err
 	}
 	for n, p := range partitions {
-		if heads[n].Owner == owner || p.closed() {
+		if heads[n].Owner == owner && heads[n].Sequence >= pages[n] || p.closed() {
 			continue
 		}
 		if err := p.tenure.Review(ctx); err != nil {

@@ -22,7 +22,7 @@ type Step struct {
 	// or was never set, is no error.
 	Cancel []TimerID
 	// State are changes of documents in the event stream, committed together
-	// with the events. They need the ledger [github.com/farandole/farandole/dedup.Stream].
+	// with the events. They need the ledger [github.com/farandole/farandole/dedup.Partitions].
 	State []state.Change
 }
 

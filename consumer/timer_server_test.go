@@ -12,17 +12,17 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
-	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/topology"
 )
 
-// TestTimersBesideAtomicBatches: with the stream ledger a timer is set before the
+// TestTimersBesideAtomicBatches: with the ledger by partition a timer is set before the
 // batch of its step and ended after it.
 func TestTimersBesideAtomicBatches(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	p := s.start(config(), timingBy(inData), streamLedger)
+	s.kind = partitionKind
+	p := s.start(config(), timingBy(inData), nil)
 	set, cancelled := s.cancelHalf(20, func() {})
 	s.fired(set...)
 	s.notFired(cancelled...)
@@ -35,9 +35,10 @@ func TestTimersBesideAtomicBatches(t *testing.T) {
 func TestTimerOfManyBesideAtomicBatches(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
+	s.kind = partitionKind
 	p := s.start(config(), handling(func(context.Context, event.Event) (consumer.Step, error) {
 		return consumer.Step{Timers: []consumer.Timer{deadline("all", time.Hour)}}, nil
-	}), streamLedger)
+	}), nil)
 	const orders = 20
 	s.publishN(orders)
 	bustest.Eventually(t, soon, func() bool { return p.Stats().Handled == orders })
@@ -47,16 +48,6 @@ func TestTimerOfManyBesideAtomicBatches(t *testing.T) {
 	if st := p.Stats(); st.Parked+st.Retried != 0 {
 		t.Errorf("stats %+v, want no failures", st)
 	}
-}
-
-// streamLedger puts the process's marks into the event stream.
-func streamLedger(p *process, _ dedup.Ledger) dedup.Ledger {
-	p.s.tb.Helper()
-	l, err := dedup.NewStream(p.bus, dedup.StreamConfig{})
-	if err != nil {
-		p.s.tb.Fatal(err)
-	}
-	return l
 }
 
 func TestTimersSurviveARestart(t *testing.T) {

@@ -1,7 +1,6 @@
 package dedup
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/internal/backoff"
@@ -41,8 +39,7 @@ func (b *batch) commit(ctx context.Context, steps []*step) {
 	var misfit *bus.BatchError
 	switch {
 	case err == nil:
-	case errors.As(err, &misfit):
-		b.failAt(steps, documents, misfit) // never at a page: those always fit
+	case errors.As(err, &misfit) && b.failAt(steps, documents, misfit):
 		b.commit(ctx, steps)
 	case faultOfOthers(err) && b.overtaken(ctx, steps):
 		b.commit(ctx, steps)
@@ -83,22 +80,9 @@ func (b *batch) end(s *step, err error) {
 	b.fail(s, err)
 }
 
-// faultOfOthers says whether an error can mean that another worker has committed
-// a step already. Within the stream's duplicate window the server then finds the
-// message ids of what that worker emitted, before it looks at the mark.
-func faultOfOthers(err error) bool {
-	return errors.Is(err, bus.ErrConflict) || errors.Is(err, bus.ErrDuplicate)
-}
-
-// faultOfOne says whether a single message can be the reason for an error.
-func faultOfOne(err error) bool {
-	return faultOfOthers(err) ||
-		errors.Is(err, bus.ErrRefused) || errors.Is(err, bus.ErrTooLarge) || errors.Is(err, bus.ErrIncomplete)
-}
-
 // send stores the steps and ends them, or returns an error and ends none. The
 // messages are, in this order: the documents, of each step what goes out and its
-// mark, and the pages. So the last message, which the server answers, is one of this
+// record, and the pages. So the last message, which the server answers, is one of this
 // stream, even if others are not, and a page never stands for what is not there.
 func (b *batch) send(ctx context.Context, steps []*step) (documents []string, err error) {
 	documents, msgs := b.documents(steps)
@@ -121,7 +105,7 @@ func (b *batch) send(ctx context.Context, steps []*step) (documents []string, er
 		var sequences []uint64
 		if sequences, err = b.store(ctx, msgs); err == nil {
 			b.finishSteps(steps, documents, pages, sequences)
-			b.reader.replaced(msgs, sequences) //nolint:contextcheck // a trace outlives the step that leaves it
+			b.marks.replaced(msgs, sequences) //nolint:contextcheck // a trace outlives the step that leaves it
 			return documents, nil
 		}
 		if !errors.Is(err, bus.ErrIncomplete) && !errors.Is(err, bus.ErrBusy) {
@@ -195,125 +179,15 @@ func upTo(last uint64, n int) []uint64 {
 	return sequences
 }
 
-// find looks for a batch whose answer got lost. It is stored if its last message,
-// a mark or a page, is. One that is not found may still be on its way.
+// find looks for a batch whose answer got lost. It is stored if its last message, a
+// page, is. One that is not found may still be on its way.
 func (b *batch) find(ctx context.Context, last *nats.Msg) (sequence uint64, found bool) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	m, err := b.reader.last(ctx, last.Subject)
-	if err != nil || m == nil || !bytes.Equal(m.Data, last.Data) ||
+	m, err := b.marks.last(ctx, last.Subject)
+	if err != nil || m == nil ||
 		m.Header.Get(headerOwner) != last.Header.Get(headerOwner) || m.Header.Get(headerSerial) != last.Header.Get(headerSerial) {
 		return 0, false
 	}
 	return m.Sequence, true
-}
-
-// overtaken ends the steps whose mark or document was written by others, and
-// reports whether there was one. It asks for all of them at once. The replica that
-// answers may lag behind: then the server refuses the next batch, too.
-func (b *batch) overtaken(ctx context.Context, steps []*step) bool {
-	bases := b.bases(steps)
-	subjects := make([]string, 0, len(steps)+len(bases))
-	for _, s := range steps {
-		if s.mark != nil {
-			subjects = append(subjects, s.mark.Subject)
-		}
-	}
-	for subject := range bases {
-		subjects = append(subjects, subject)
-	}
-	tenures := map[*Tenure]bool{}
-	for _, s := range steps {
-		if s.tenure != nil && !tenures[s.tenure] {
-			tenures[s.tenure] = true
-			subjects = append(subjects, s.tenure.subject)
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	answers, err := jetstreamext.GetLastMsgsFor(ctx, b.bus.JetStream(), b.reader.stream, subjects)
-	if err != nil {
-		return false
-	}
-	last, all := make(map[string]uint64, len(subjects)), true
-	for m, err := range answers {
-		if all = err == nil || errors.Is(err, jetstreamext.ErrNoMessages); err != nil {
-			break // what is known is enough to go on
-		}
-		last[m.Subject] = m.Sequence
-	}
-	for _, s := range steps {
-		if s.mark != nil && last[s.mark.Subject] > s.after {
-			b.end(s, fmt.Errorf("%w: %s", errConflict, s.mark.Subject))
-		}
-	}
-	for t := range tenures {
-		sequence := last[t.subject]
-		if sequence < t.last && all {
-			sequence = b.ask(ctx, t.subject, t.last)
-		}
-		// A newer page may be our own, and its answer got lost: reading it again tells.
-		// None, or an older one, is that of a stream that was purged or made anew.
-		if sequence > t.last || sequence < t.last && all {
-			t.lose()
-		}
-	}
-	moved := map[string]bool{}
-	for subject, base := range bases {
-		revision := last[subject]
-		if revision < base && all {
-			revision = b.ask(ctx, subject, base)
-		}
-		if moved[subject] = revision > base || revision < base && all; moved[subject] {
-			b.moved(subject, revision)
-		}
-	}
-	b.breakOff(steps, moved)
-	return len(b.standing(steps)) < len(steps)
-}
-
-// ask returns the revision of a document, as the stream's leader has it. A replica
-// has told an older revision than the steps follow, or none: either it lags behind,
-// or the stream was made anew or has lost its end.
-func (b *batch) ask(ctx context.Context, subject string, base uint64) uint64 {
-	m, err := b.reader.latest(ctx, subject)
-	if err != nil {
-		return base // the server refuses the next batch if that is wrong
-	}
-	return sequenceOf(m)
-}
-
-// failAt ends the step that a message of the batch belongs to.
-func (b *batch) failAt(steps []*step, documents []string, misfit *bus.BatchError) {
-	i := misfit.Index - len(documents)
-	for _, s := range slices.Backward(steps) { // the last step that writes a document has sent it
-		if i < 0 && s.changes(documents[misfit.Index]) {
-			b.end(s, misfit.Err)
-			return
-		}
-	}
-	for _, s := range steps {
-		i -= len(s.out)
-		if s.mark != nil {
-			i--
-		}
-		if i < 0 {
-			b.end(s, misfit.Err)
-			return
-		}
-	}
-}
-
-// dropIDs takes the message ids off what a step emits, and reports whether there
-// were any. The stream has one of them already, from before this ledger was used.
-// An event that is stored twice under one identity takes effect once all the same,
-// while a step that cannot be stored would never end.
-func dropIDs(s *step) (dropped bool) {
-	for _, m := range s.out {
-		if m.Header.Get(nats.MsgIdHdr) != "" {
-			m.Header.Del(nats.MsgIdHdr)
-			dropped = true
-		}
-	}
-	return dropped
 }

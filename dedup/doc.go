@@ -6,11 +6,12 @@
 // handler if it got the event, and ends the claim: with its outgoing messages
 // and the done mark ([Ledger.Complete]), with a failed attempt
 // ([Ledger.Release]) or with a dead letter ([Ledger.Park]). [KV] keeps the marks
-// in a JetStream KV bucket and is the default; [Stream] keeps them in the event
-// stream and makes a step one atomic batch; [Memory] keeps them in the
-// process, for tests without a server. outbox.Ledger keeps them in the service's own
-// database and makes a step one transaction. All are the same rules over different
-// stores ([Rules], [Store]), and package deduptest proves every implementation.
+// in a JetStream KV bucket and is the default; [Partitions] has one owner for each
+// part of the keys, and makes its steps and a page of their events one atomic batch;
+// [Memory] keeps marks in the process, for tests without a server. outbox.Ledger
+// keeps them in the service's own database and makes a step one transaction. All but
+// Partitions are the same rules over different stores ([Rules], [Store]). Package
+// deduptest proves every implementation, and says in one table where rules differ.
 //
 // A mark is one small record under <consumer>.<event key>:
 //
@@ -25,11 +26,13 @@
 //	                                     claimed
 //
 // Every write gives the mark a lifetime of its own: none while parked, the
-// retention otherwise, so abandoned marks vanish too.
+// retention otherwise, so abandoned marks vanish too. With Partitions only events that
+// have failed, crashed or are parked have one, a record; pages tell of all others, and
+// nothing is claimed: who owns the partition has the event.
 //
 // # Lifecycle
 //
-// [NewKV] and [NewStream] do no I/O. Their Prepare methods check at start that the
+// [NewKV] and [NewPartitions] do no I/O. Their Prepare methods check at start that the
 // server can keep the promise. A ledger has no goroutines but those of commits under
 // way, and needs no closing.
 //
@@ -37,12 +40,13 @@
 //
 //   - One owner: of all workers that claim an event, one gets it. The others
 //     are told [Busy] and never that the event is done. Contention is not an error.
-//     A Stream without claims gives an event to everybody who asks for the first
-//     time, and lets one of them commit; the others are told [ErrSettled].
-//   - Atomic steps (Stream): the mark, the outgoing messages and the documents of
-//     a Complete are stored together or not at all.
+//     Rules without claims give an event to everybody who asks for the first
+//     time, and let one of them commit; the others are told [ErrSettled].
+//   - Atomic steps (Partitions): the end of the event, the outgoing messages and the
+//     documents of a Complete are stored together or not at all.
 //   - Fencing: a worker that was overtaken (stopped, paused, cut off for longer
-//     than its lease) can change nothing; each of its calls returns [ErrLeaseLost].
+//     than its lease, or its partition taken) can change nothing; each call that would
+//     returns [ErrLeaseLost].
 //   - No wall clock of a worker decides anything. A lease is judged by the time
 //     the server stamped on its last renewal and the time the server tells now.
 //     A live lease is never stolen, a dead worker's is taken over when it ends.
@@ -61,7 +65,7 @@
 //     recognises it; effects outside need an idempotency key.
 //   - That emitted messages of one Complete appear together (KV): after an error
 //     some may be stored, until a rerun completes them.
-//   - That a handler runs once (Stream without claims): copies of an event that
+//   - That a handler runs once (Rules without claims): copies of an event that
 //     arrive at the same time run side by side, and one takes effect.
 //   - Anything about a copy that comes later than the retention after the
 //     event's last change: it is new.

@@ -44,7 +44,7 @@ const (
 )
 
 // documents are what a ledger in the event stream knows of documents.
-type documents struct{ marks *streamStore }
+type documents struct{ marks *partitionStore }
 
 // Document reads a document for a step. It shows changes of this process that
 // are not committed yet: should they fail, the step that builds on them is
@@ -94,10 +94,10 @@ func documentOf(subject string, m *jetstream.RawStreamMsg, err error) (Document,
 // of [KeepDocument]. Otherwise the error matches [ErrStale], and what was made
 // of them is void; or [bus.ErrUnavailable], [bus.ErrClosed] or [ErrNoStream].
 func (l documents) Confirm(ctx context.Context, reads []*nats.Msg) error {
-	s, err := newStep(nil, 0, reads), error(nil)
+	s, err := newStep(nil, kept{}, reads), error(nil)
 	committed := s.reads
 	if s.reads = nil; len(s.docs) > 0 { // what is not committed yet is waited for
-		_, err = l.marks.group.commit(ctx, s)
+		err = l.marks.group.commit(ctx, s)
 	}
 	// These come last: all of them were so when the others were committed.
 	if err == nil {

@@ -11,17 +11,13 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-
-	"github.com/farandole/farandole/bus"
-	"github.com/farandole/farandole/event"
 )
 
-// engine is a ledger over a store: the rules of claiming and settling, the same
-// for every store.
+// engine is a ledger over a store, whose workers compete for events: the rules of
+// claiming and settling, the same for every such store.
 type engine struct {
-	store     store
-	retention time.Duration
-	log       zerolog.Logger
+	book
+	log zerolog.Logger
 	// clock is this process's; only differences of its readings are used.
 	clock func() time.Time
 	live  live
@@ -36,7 +32,7 @@ type engine struct {
 }
 
 func newEngine(s store, retention time.Duration, clock func() time.Time, log zerolog.Logger) *engine {
-	return &engine{store: s, retention: retention, log: log, clock: clock, worker: rand.Text()[:10]}
+	return &engine{book: book{s, retention}, log: log, clock: clock, worker: rand.Text()[:10]}
 }
 
 const (
@@ -48,10 +44,10 @@ const (
 	retryMargin = 50 * time.Millisecond
 )
 
-// Claim takes an event for this worker, or says why not. A new event costs
-// one write, or none if this ledger works without claims. A lease that has run out is taken over and counted as a crash;
-// whether it has is judged by the store's clock, which also stamped its last
-// renewal: the clocks of workers have no say.
+// Claim takes an event for this worker, or says why not. A new event costs one
+// write, or none if this ledger works without claims. A lease that has run out is
+// taken over and counted as a crash; whether it has is judged by the store's clock,
+// which also stamped its last renewal: the clocks of workers have no say.
 //
 // Errors match [ErrConfig] (the request), [ErrBadMark], [ErrNoBucket], or
 // those of [bus.Pending.Wait].
@@ -153,56 +149,14 @@ func (e *engine) newBy() string {
 	return e.worker + "-" + strconv.FormatUint(e.serial.Add(1), 36)
 }
 
-// Mark returns what is known of an event; false when nothing is, or no longer.
-// Errors match [event.ErrInvalidConsumer], [ErrConfig] (the key), [ErrBadMark],
-// [ErrNoBucket] or [bus.ErrUnavailable].
-func (e *engine) Mark(ctx context.Context, c event.Consumer, k event.EventKey) (Mark, bool, error) {
-	found, err := e.lookUp(ctx, c, k)
-	if err != nil {
-		return Mark{}, false, fmt.Errorf("dedup: mark of %s.%s: %w", c, k, err)
-	}
-	if found.record.State == "" {
-		return Mark{}, false, nil
-	}
-	return found.record.mark(found.created), true, nil
-}
+// Partitions returns nil: whoever claims an event first has it.
+func (e *engine) Partitions() *Partitions { return nil }
 
-// Discard says that the dead letter of a parked event is gone for good. The
-// event stays parked for whoever delivers it again, but its mark is now
-// forgotten after the retention. An event that is not parked is left as it is.
-// Errors are those of [KV.Mark] and of [bus.Pending.Wait].
-func (e *engine) Discard(ctx context.Context, c event.Consumer, k event.EventKey) error {
-	for range claimTries {
-		found, err := e.lookUp(ctx, c, k)
-		if err != nil {
-			return fmt.Errorf("dedup: discard %s.%s: %w", c, k, err)
-		}
-		if found.record.State != stateParked {
-			return nil
-		}
-		_, err = e.store.write(ctx, nil, markKey(c, k), found.revision, found.record.ended(stateDiscarded), nil)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, errConflict) {
-			return fmt.Errorf("dedup: discard %s.%s: %w", c, k, err)
-		}
-	}
-	return fmt.Errorf("dedup: discard %s.%s: %w: others keep writing its mark", c, k, bus.ErrConflict)
-}
+// Health returns nil: what these ledgers stand on tells its trouble by itself.
+func (e *engine) Health() error { return nil }
 
-// lookUp reads a mark that a person has named.
-func (e *engine) lookUp(ctx context.Context, c event.Consumer, k event.EventKey) (entry, error) {
-	if err := c.Validate(); err != nil {
-		return entry{}, err
-	}
-	for _, b := range []byte(k) {
-		if (b < 'a' || b > 'z') && (b < '0' || b > '9') {
-			return entry{}, fmt.Errorf("%w: event key %q: want lower-case base32", ErrConfig, k)
-		}
-	}
-	if k == "" {
-		return entry{}, fmt.Errorf("%w: no event key", ErrConfig)
-	}
-	return e.store.read(ctx, markKey(c, k))
+// Run waits until ctx ends: there is nothing to do beside the calls.
+func (e *engine) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
 }

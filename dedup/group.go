@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/farandole/farandole/bus"
 )
 
@@ -18,8 +16,8 @@ import (
 // both would be smaller and cost more for each step, and no step of one could
 // build on a document of the other.
 type group struct {
-	bus    *bus.Bus
-	reader *streamStore
+	bus   *bus.Bus
+	marks *partitionStore
 
 	mu         sync.Mutex
 	queue      []*step
@@ -46,36 +44,36 @@ const (
 	maxKnown = 4096
 )
 
-func newGroup(b *bus.Bus, reader *streamStore) *group {
-	return &group{bus: b, reader: reader, tips: map[string]*tip{}, known: map[string]sighting{}, cache: newCache()}
+func newGroup(b *bus.Bus, s *partitionStore) *group {
+	return &group{bus: b, marks: s, tips: map[string]*tip{}, known: map[string]sighting{}, cache: newCache()}
 }
 
-// commit makes a step durable and returns the revision of its mark. Errors
-// match errConflict, when the mark has moved, [ErrStale], or those of
-// [bus.Bus.SendBatch] and [bus.Pending.Wait]; after [bus.ErrUnavailable] it is
-// not known what is stored. If ctx ends first the step may still be committed.
-func (g *group) commit(ctx context.Context, s *step) (uint64, error) {
+// commit makes a step durable. Errors match errConflict, when the page or the record
+// has moved, [ErrLeaseLost], [ErrStale], or those of [bus.Bus.SendBatch] and
+// [bus.Pending.Wait]; after [bus.ErrUnavailable] it is not known what is stored. If
+// ctx ends first the step may still be committed.
+func (g *group) commit(ctx context.Context, s *step) error {
 	if n := s.messages(); n > maxStep {
-		return 0, fmt.Errorf("%w: a step of %d messages, a batch holds %d", bus.ErrTooLarge, n, maxStep)
+		return fmt.Errorf("%w: a step of %d messages, a batch holds %d", bus.ErrTooLarge, n, maxStep)
 	}
 	if err := g.confirm(ctx, s.reads); err != nil {
-		return 0, err
+		return err
 	}
 	if err := g.enqueue(s); err != nil { //nolint:contextcheck // a batch has other steps, too, and outlives this one's context
-		return 0, err
+		return err
 	}
 	select {
-	case o := <-s.done:
-		return o.revision, o.err
+	case err := <-s.done:
+		return err
 	case <-ctx.Done():
-		return 0, fmt.Errorf("%w: not committed yet: %w", bus.ErrUnavailable, context.Cause(ctx))
+		return fmt.Errorf("%w: not committed yet: %w", bus.ErrUnavailable, context.Cause(ctx))
 	}
 }
 
 // confirm asks the stream's leader whether documents are as a step has seen them.
 func (g *group) confirm(ctx context.Context, reads []*access) error {
 	for _, a := range reads {
-		m, err := g.reader.latest(ctx, a.subject)
+		m, err := g.marks.latest(ctx, a.subject)
 		if err != nil {
 			return err
 		}
@@ -104,77 +102,6 @@ func (g *group) enqueue(s *step) error {
 		go g.commitQueue()
 	}
 	return nil
-}
-
-// current reports whether an access is based on the newest state of its
-// document, as far as this process knows it. The caller holds g.mu.
-func (g *group) current(a *access) bool {
-	if t := g.tips[a.subject]; t != nil {
-		return !t.broken && t.version == a.based
-	}
-	return !a.based.staged() && uint64(a.based) >= g.known[a.subject].revision
-}
-
-// sighting is what this process knows of a stored document.
-type sighting struct {
-	revision uint64
-	whole    bool // all of the step that wrote it is stored
-}
-
-// learn notes the revision of a document, as the stream's leader tells it.
-func (g *group) learn(subject string, s sighting) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.known) >= maxKnown {
-		clear(g.known) // they only save a question
-	}
-	if before := g.known[subject]; before.revision == s.revision {
-		s.whole = s.whole || before.whole
-	}
-	g.known[subject] = s
-}
-
-// moved notes that others have changed a document.
-func (g *group) moved(subject string, revision uint64) {
-	g.learn(subject, sighting{revision: revision})
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.cache.share(subject)
-}
-
-// behind reports whether a revision of a document is older than one that this
-// process knows of.
-func (g *group) behind(subject string, revision uint64) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return revision < g.known[subject].revision
-}
-
-// trusts reports whether this process knows a revision of a document to be whole.
-func (g *group) trusts(subject string, revision uint64) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.known[subject] == sighting{revision, true}
-}
-
-// stage makes an access part of its document's tip. The caller holds g.mu.
-func (g *group) stage(a *access) {
-	t := g.tips[a.subject]
-	if a.keeps {
-		t.open++
-		a.tip = t
-		return
-	}
-	if t == nil {
-		t = &tip{base: uint64(a.based)}
-		g.tips[a.subject] = t
-	}
-	g.cache.drop(a.subject)
-	g.serial++
-	t.version = firstStaged + g.serial
-	t.data, t.deletes = a.data, a.deletes
-	t.open++
-	a.tip = t
 }
 
 // commitQueue commits one batch after another until the queue is empty.
@@ -244,24 +171,7 @@ func (g *group) stored(steps []*step, documents []string, pages []turn, sequence
 		g.learn(subject, sighting{sequences[i], true})
 	}
 	for _, s := range steps {
-		s.done <- result{revision: s.revision}
-	}
-}
-
-// remember puts a document that is stored into the cache, unless a later change of it is
-// under way. The caller holds g.mu.
-func (g *group) remember(a *access, t *Tenure) {
-	if a.deletes || g.tips[a.subject] != nil {
-		g.cache.drop(a.subject)
-		return
-	}
-	g.cache.put(a.subject, cached{tenure: t, data: a.data, revision: a.tip.base})
-}
-
-// leave takes an access out of its document's tip. The caller holds g.mu.
-func (g *group) leave(a *access) {
-	if a.tip.open--; a.tip.open == 0 && g.tips[a.subject] == a.tip {
-		delete(g.tips, a.subject)
+		s.done <- nil
 	}
 }
 
@@ -270,17 +180,6 @@ func (g *group) broken(s *step) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return s.broken()
-}
-
-// breakOff makes the tips of documents that others have written invalid.
-func (g *group) breakOff(steps []*step, moved map[string]bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, s := range steps {
-		for a := range s.writes {
-			a.tip.broken = a.tip.broken || moved[a.subject]
-		}
-	}
 }
 
 // fail ends a step with an error, and the waiting steps that build on what it
@@ -299,64 +198,7 @@ func (g *group) fail(s *step, err error) {
 	})
 	g.mu.Unlock()
 	for _, f := range fallen {
-		f.done <- result{err: err}
+		f.done <- err
 		err = fmt.Errorf("%w: a change before it failed", ErrStale)
 	}
-}
-
-// abandon takes back what a step would have written. The caller holds g.mu.
-func (g *group) abandon(s *step) {
-	for _, a := range s.docs {
-		a.tip.broken = a.tip.broken || !a.keeps
-		g.leave(a)
-	}
-}
-
-// documents returns one message for each document that the steps write: its last
-// state, following the revision that the first step has read.
-func (g *group) documents(steps []*step) (subjects []string, msgs []*nats.Msg) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	index := map[string]int{}
-	for _, s := range steps {
-		for a := range s.writes {
-			i, again := index[a.subject]
-			if !again {
-				i = len(msgs)
-				index[a.subject] = i
-				subjects = append(subjects, a.subject)
-				msgs = append(msgs, nil)
-			}
-			msgs[i] = a.message(a.tip.base, g.reader.signature(s))
-		}
-	}
-	return subjects, msgs
-}
-
-// bases returns the revision that each document of the steps follows, by subject.
-func (g *group) bases(steps []*step) map[string]uint64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	bases := map[string]uint64{}
-	for _, s := range steps {
-		for a := range s.writes {
-			bases[a.subject] = a.tip.base
-		}
-	}
-	return bases
-}
-
-// peek returns the newest state of a document that this process knows: one that is not
-// committed yet, or a cached one.
-func (g *group) peek(subject string) (Document, bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	t := g.tips[subject]
-	if t == nil {
-		return g.cache.get(subject)
-	}
-	if t.broken {
-		return Document{}, false
-	}
-	return Document{Data: t.data, Version: t.version, Exists: !t.deletes}, true
 }

@@ -9,7 +9,7 @@ import (
 
 // changing is a step that changes a document.
 func changing(subject string, based Version) *step {
-	return newStep(&nats.Msg{Subject: "ledger." + subject}, 0, []*nats.Msg{PutDocument(subject, nil, based)})
+	return newStep(&Tenure{}, kept{}, []*nats.Msg{PutDocument(subject, nil, based)})
 }
 
 // Steps of a batch that fails end one after another. What is tried again
@@ -39,13 +39,13 @@ func TestGroup_second_try_while_the_first_is_ending(t *testing.T) {
 		*step
 		want error
 	}{"the first": {a, lost}, "the second": {b, lost}, "what follows": {follower, ErrStale}} {
-		if got := <-tt.done; !errors.Is(got.err, tt.want) {
-			t.Errorf("%s: %v, want %v", name, got.err, tt.want)
+		if got := <-tt.done; !errors.Is(got, tt.want) {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}
 	select {
 	case got := <-again.done:
-		t.Errorf("the second try has ended: %v", got.err)
+		t.Errorf("the second try has ended: %v", got)
 	default:
 	}
 	if steps := g.take(); len(steps) != 1 || steps[0] != again {

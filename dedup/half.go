@@ -17,13 +17,12 @@ import (
 
 // A server with one replica stores a batch message by message. When it runs out of
 // storage on the way, it does not answer, and keeps the messages it has stored.
-// These are the first ones of the batch: documents first, then of each step its
-// events and its mark. So a document is whole if the mark of the step that wrote it
-// last is stored.
+// These are the first ones of the batch: documents first, pages last. So a document is
+// whole if the page of the step that wrote it last is stored.
 
 const (
-	// headerStep of a document names the mark of the step that wrote it last, and
-	// for how many seconds that mark is kept: "inventory.k5xq... 86400".
+	// headerStep of a document names the page of the step that wrote it last, and for
+	// how many seconds pages are kept: "inventory.17.page 86400".
 	headerStep = "Farandole-Step"
 	// headerRest of a page names the batch whose rest was stored with it, in another one.
 	headerRest = "Farandole-Rest"
@@ -34,56 +33,37 @@ const (
 	agedMargin = 10 * time.Second
 )
 
-// signature is the value of headerStep for documents of this step. It names the
-// step's mark, or its page: "inventory.17.page 86400".
-func (s *streamStore) signature(of *step) []string {
-	var subject string
-	if of.tenure != nil {
-		subject = of.tenure.subject
-	} else {
-		subject = of.mark.Subject
-	}
-	return []string{strings.TrimPrefix(subject, s.prefix) + " " + s.lifetime[0]}
+// signature is the value of headerStep for documents of an owner's step.
+func (s *partitionStore) signature(of *Tenure) []string {
+	return []string{strings.TrimPrefix(of.subject, s.prefix) + " " + s.lifetime}
 }
 
 // whole returns an error matching ErrHalfStored if the step that wrote a document
-// last is stored in part. A document that is older than marks are kept is whole. So
-// is one without a signature: a person, or a seed, has written it.
-func (s *streamStore) whole(ctx context.Context, m *jetstream.RawStreamMsg) error {
-	if m.Header.Get(headerStep) == "" {
+// last is stored in part. A document that is older than pages are kept is whole. So is
+// one that no page has signed: a person, a seed or the ledger before has written it.
+func (s *partitionStore) whole(ctx context.Context, m *jetstream.RawStreamMsg) error {
+	page, seconds, _ := strings.Cut(m.Header.Get(headerStep), " ")
+	if !strings.HasSuffix(page, pageSuffix) {
 		return nil
 	}
-	key, seconds, _ := strings.Cut(m.Header.Get(headerStep), " ")
 	kept, err := strconv.ParseInt(seconds, 10, 32)
 	if err != nil {
 		return fmt.Errorf("%w: %s has %s %q", ErrBadMark, m.Subject, headerStep, m.Header.Get(headerStep))
 	}
-	if strings.HasSuffix(key, pageSuffix) {
-		if ended, err := s.paged(ctx, m, s.prefix+key); err != nil || ended {
-			return err
-		}
-	} else {
-		for _, read := range []func(context.Context, string) (*jetstream.RawStreamMsg, error){s.last, s.latest} {
-			mark, err := read(ctx, s.prefix+key)
-			if err != nil {
-				return err
-			}
-			if e, err := entryOf(mark); err != nil || e.record.State == stateDone {
-				return err
-			}
-		}
+	if ended, err := s.paged(ctx, m, s.prefix+page); err != nil || ended {
+		return err
 	}
 	now, err := s.now(ctx)
 	if err != nil || now.Sub(m.Time) >= time.Duration(kept)*time.Second-agedMargin {
 		return err
 	}
-	return fmt.Errorf("%w in stream %s (%w): %s at sequence %d is there, but not the mark %s of its step; see docs/upstream.md for what to do",
-		ErrHalfStored, s.name, bus.ErrUnavailable, m.Subject, m.Sequence, s.prefix+key)
+	return fmt.Errorf("%w in stream %s (%w): %s at sequence %d is there, but not the page %s of its step; see docs/upstream.md for what to do",
+		ErrHalfStored, s.name, bus.ErrUnavailable, m.Subject, m.Sequence, s.prefix+page)
 }
 
 // paged reports whether the page that a document was stored with is there: the first
 // one after the document, of the same batch.
-func (s *streamStore) paged(ctx context.Context, m *jetstream.RawStreamMsg, subject string) (bool, error) {
+func (s *partitionStore) paged(ctx context.Context, m *jetstream.RawStreamMsg, subject string) (bool, error) {
 	page, err := s.bus.Next(ctx, s.stream, subject, m.Sequence)
 	if err != nil || page == nil {
 		return false, s.missing(err)
@@ -97,13 +77,13 @@ func (s *streamStore) paged(ctx context.Context, m *jetstream.RawStreamMsg, subj
 func (b *batch) begun(ctx context.Context, msgs []*nats.Msg) (first uint64, n int) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	stream, err := b.reader.open(ctx)
+	stream, err := b.marks.open(ctx)
 	if err != nil {
 		return 0, 0
 	}
 	names, partitions := b.bus.Names(), bus.Partitions(stream.CachedInfo().Config)
 	stored := func(i int) uint64 {
-		m, err := b.reader.latest(ctx, names.Stored(msgs[i].Subject, partitions))
+		m, err := b.marks.latest(ctx, names.Stored(msgs[i].Subject, partitions))
 		if err != nil || m == nil || m.Header.Get(bus.HeaderBatchID) != msgs[0].Header.Get(bus.HeaderBatchID) || m.Header.Get(bus.HeaderBatchID) == "" {
 			return 0
 		}
@@ -133,7 +113,7 @@ func (b *batch) finish(ctx context.Context, msgs []*nats.Msg, sequences []uint64
 			return sequences, nil
 		}
 		half := fmt.Errorf("%w in stream %s (%w): %d of %d messages of batch %s, sequences %d to %d; the rest is tried again until it is stored: give the server room",
-			ErrHalfStored, b.reader.name, bus.ErrUnavailable, len(sequences), len(msgs), id, sequences[0], sequences[len(sequences)-1])
+			ErrHalfStored, b.marks.name, bus.ErrUnavailable, len(sequences), len(msgs), id, sequences[0], sequences[len(sequences)-1])
 		b.setHalf(half)
 		if sequence, found := b.find(ctx, rest[len(rest)-1]); found { // a restarted server has finished it
 			b.setHalf(nil)
@@ -169,16 +149,14 @@ func (b *batch) finish(ctx context.Context, msgs []*nats.Msg, sequences []uint64
 	}
 }
 
-// force makes a mark replace whatever is there. Its step has taken effect in part,
+// force makes a record replace whatever is there. Its step has taken effect in part,
 // so nobody else may end it in another way. A page tells of which batch it is.
 func (b *batch) force(m *nats.Msg, id string) {
 	switch {
 	case m.Header[headerPage] != nil:
 		m.Header[headerRest] = []string{id}
-	case strings.HasPrefix(m.Subject, b.reader.prefix):
-		m.Header = nats.Header{
-			jetstream.MsgTTLHeader: m.Header[jetstream.MsgTTLHeader],
-		}
+	case strings.HasPrefix(m.Subject, b.marks.prefix):
+		m.Header = nats.Header{jetstream.MsgTTLHeader: m.Header[jetstream.MsgTTLHeader]}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dedup/deduptest"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/testkit/wiretap"
 	"github.com/farandole/farandole/topology"
@@ -104,7 +105,7 @@ func (n *narrow) stored() (count uint64) {
 }
 
 // halve completes the wide step, until the server has stored half of it.
-func (n *narrow) halve(l *pages) (ended chan error) {
+func (n *narrow) halve(l *deduptest.Owner) (ended chan error) {
 	n.Helper()
 	mine := claim(n, l, handed(event.NewEventKey("/shop", "wide")), dedup.Claimed)
 	n.fill()
@@ -129,12 +130,12 @@ func (n *narrow) halve(l *pages) (ended chan error) {
 func TestHalf_is_finished_by_its_process(t *testing.T) {
 	t.Parallel()
 	n := newNarrow(t)
-	l := newPages(t, n.bus, 1, dedup.PartitionsConfig{})
+	l := newOwner(t, n.bus, 1, dedup.PartitionsConfig{})
 	ended := n.halve(l)
 	if err := l.Health(); !strings.Contains(err.Error(), n.bus.Names().EventsStream()) || !strings.Contains(err.Error(), " of 20 messages of batch ") {
 		t.Errorf("health says %v, want stream, batch and how much", err)
 	}
-	other := newPages(t, n.connect(n.bus.Names()), 1, dedup.PartitionsConfig{})
+	other := newOwner(t, n.connect(n.bus.Names()), 1, dedup.PartitionsConfig{})
 	if _, err := other.Document(t.Context(), n.document(0)); !errors.Is(err, dedup.ErrHalfStored) || !errors.Is(err, bus.ErrUnavailable) {
 		t.Errorf("another process reads a document of the half: %v, want ErrHalfStored", err)
 	}
@@ -167,7 +168,7 @@ func TestHalf_is_not_a_whole_batch(t *testing.T) {
 	b := bustest.NewBus(t)
 	read := func(frame []byte) bool { return bytes.Contains(frame, []byte(".DIRECT.GET.")) }
 	tap := wiretap.New(bustest.Server(t), wiretap.Nth(1, wiretap.Drop, read), wiretap.Nth(1, wiretap.Drop, batchAnswer))
-	l := newPages(t, bustest.Connect(t, bus.Config{InProcess: tap, Names: b.Names(), PublishTimeout: 200 * time.Millisecond}), 1, dedup.PartitionsConfig{})
+	l := newOwner(t, bustest.Connect(t, bus.Config{InProcess: tap, Names: b.Names(), PublishTimeout: 200 * time.Millisecond}), 1, dedup.PartitionsConfig{})
 	mine := claim(t, l, handed(event.NewEventKey("/shop", "1")), dedup.Claimed)
 	if err := errors.Join(l.Complete(t.Context(), mine, step(b, "a")), l.Health()); err != nil {
 		t.Fatal(err)
@@ -181,12 +182,12 @@ func TestHalf_outlives_its_process(t *testing.T) {
 	t.Parallel()
 	n := newNarrow(t)
 	own := n.connect(n.bus.Names())
-	ended := n.halve(newPages(t, own, 1, dedup.PartitionsConfig{}))
+	ended := n.halve(newOwner(t, own, 1, dedup.PartitionsConfig{}))
 	own.Conn().Close()
 	if err := <-ended; err == nil {
 		t.Fatal("completed without a connection")
 	}
-	l := newPages(t, n.bus, 1, dedup.PartitionsConfig{})
+	l := newOwner(t, n.bus, 1, dedup.PartitionsConfig{})
 	_, err := l.Document(t.Context(), n.document(0))
 	if !errors.Is(err, dedup.ErrHalfStored) || !strings.Contains(err.Error(), n.document(0)) {
 		t.Fatalf("reads %v, want ErrHalfStored and the document's name", err)

@@ -34,7 +34,12 @@ func newShop(t *testing.T) shop {
 
 func (s shop) take(owner string) *dedup.Tenure {
 	s.Helper()
-	tenure, err := s.ledger.Take(s.Context(), "payment", 7, dedup.Ownership{Owner: owner, Window: 16, Types: []event.Type{"order.placed.v1"}})
+	return s.takeOf(7, owner)
+}
+
+func (s shop) takeOf(partition int, owner string) *dedup.Tenure {
+	s.Helper()
+	tenure, err := s.ledger.Take(s.Context(), "payment", partition, dedup.Ownership{Owner: owner, Window: 16, Types: []event.Type{"order.placed.v1"}})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -112,43 +117,6 @@ func TestPartitions_fenced_owner_stores_nothing(t *testing.T) {
 		t.Errorf("the zombie's next claim: %v, want ErrLeaseLost", err)
 	}
 	s.complete(s.want(second, 1, 10, dedup.Claimed), 1)
-}
-
-func TestPartitions_steps_of_a_lost_partition_do_not_drag_others_along(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	lost, kept := s.take("a"), func() *dedup.Tenure {
-		kept, err := s.ledger.Take(t.Context(), "payment", 8, dedup.Ownership{Owner: "a", Window: 16, Types: []event.Type{"order.placed.v1"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return kept
-	}()
-	s.take("b")
-	done := make(chan error, 20)
-	var claims []*dedup.Claim
-	for n := range 20 {
-		of := lost
-		if n%2 == 1 {
-			of = kept
-		}
-		claims = append(claims, s.want(of, n, uint64(10+n), dedup.Claimed))
-	}
-	for n, c := range claims {
-		go func() {
-			err := s.ledger.Complete(t.Context(), c, s.emit(n))
-			if want := n%2 == 0; errors.Is(err, dedup.ErrLeaseLost) != want || !want && err != nil {
-				done <- fmt.Errorf("event %d: %w", n, err)
-				return
-			}
-			done <- nil
-		}()
-	}
-	for range claims {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 func TestPartitions_failed_attempts_and_parked_events_outlive_their_owner(t *testing.T) {

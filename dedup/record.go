@@ -21,7 +21,7 @@ const (
 	stateDone      state = "done"      // it has taken effect
 	stateParked    state = "parked"    // it lies in the dead letters
 	stateDiscarded state = "discarded" // its dead letter was discarded
-	stateKnown     state = "known"     // no event's: what the consumer has been given, see [engine.Remember]
+	stateKnown     state = "known"     // no event's: what the consumer has been given, see [Ledger.Remember]
 )
 
 // record is how a mark is stored: JSON, so that `nats kv get` shows it. It holds

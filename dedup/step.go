@@ -10,32 +10,27 @@ import (
 	"github.com/farandole/farandole/bus"
 )
 
-// step is what a handler has returned, on its way into the stream: the done mark,
-// the outgoing messages, the documents that change and those that it rests on.
-// One without a mark writes nothing, and only waits for what it rests on.
+// step is what a handler has returned, on its way into the stream: what its page says
+// of the event, the outgoing messages, the documents that change and those that it
+// rests on.
 type step struct {
-	mark  *nats.Msg
-	after uint64 // the revision that the mark follows
-	// tenure is the owner's of the partition on whose page the step says kept; nil
-	// for a ledger without partitions.
+	// tenure is the owner's of the partition on whose page the step says kept. A step
+	// without one writes nothing, and only waits for what it rests on.
 	tenure *Tenure
 	kept   kept
-	// revision of the mark, once it is stored.
-	revision uint64
-	out      []*nats.Msg
-	docs     []*access
+	// mark is the record of an event with a story, nil for one without. It follows the
+	// revision after and has a revision once it is stored.
+	mark            *nats.Msg
+	after, revision uint64
+
+	out  []*nats.Msg
+	docs []*access
 	// reads are committed versions of documents that the step rests on and
 	// does not change.
 	reads []*access
 	size  int64
-	ended bool        // has its result; belongs to its batch
-	done  chan result // receives one
-}
-
-// result is what became of a step: stored, or why not.
-type result struct {
-	revision uint64 // of the mark
-	err      error
+	ended bool       // has its result; belongs to its batch
+	done  chan error // receives one: nil once it is stored
 }
 
 // access is what a step does to one document: it writes, deletes or keeps it.
@@ -48,22 +43,12 @@ type access struct {
 	tip     *tip    // of its document, once it is staged
 }
 
-// tip is the newest state of a document that is not committed yet. Later steps
-// build on it, and several of its states in a row are committed as one write.
-type tip struct {
-	version Version
-	data    []byte
-	deletes bool
-	base    uint64 // the document's revision in the stream
-	open    int    // accesses whose steps have not ended
-	broken  bool   // one of them failed: the steps of the others fail, too
-}
+// pageShare is about how many bytes a step takes on a page, its share of the page's
+// headers included.
+const pageShare = 64
 
-func newStep(mark *nats.Msg, after uint64, out []*nats.Msg) *step {
-	s := &step{mark: mark, after: after, done: make(chan result, 1)}
-	if mark != nil {
-		s.size = bus.PayloadSize(mark)
-	}
+func newStep(t *Tenure, k kept, out []*nats.Msg) *step {
+	s := &step{tenure: t, kept: k, size: pageShare, done: make(chan error, 1)}
 	for _, m := range out {
 		a, ok := accessOf(m)
 		switch {
@@ -80,6 +65,18 @@ func newStep(mark *nats.Msg, after uint64, out []*nats.Msg) *step {
 	return s
 }
 
+// tell has the step write the record of a claim's event, which has a story.
+func (s *step) tell(c *Claim) (err error) {
+	s.mark, err = s.tenure.ledger.marks.message(s.tenure.root+string(c.Request.Key), c.revision, s.kept.record)
+	if err != nil {
+		return err
+	}
+	s.after = c.revision
+	s.size += bus.PayloadSize(s.mark)
+	return nil
+}
+
+// messages is how many messages the step needs besides its page.
 func (s *step) messages() int {
 	n := len(s.out)
 	if s.mark != nil {

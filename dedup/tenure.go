@@ -5,13 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
@@ -37,7 +32,6 @@ type Tenure struct {
 	mu     sync.Mutex
 	over   bool
 	last   uint64 // sequence of the last page
-	serial uint64 // of the last page
 	window window
 	ended  *index
 	// types are up to where the events of each type were handled, and behind are those
@@ -58,208 +52,6 @@ type Tenure struct {
 	pages    []sighted // of the past, so that old ones can be removed
 }
 
-// sighted is a page and when it was stored.
-type sighted struct {
-	sequence uint64
-	at       time.Time
-}
-
-// takeTries is how often a fence is tried against others who write pages.
-const takeTries = 16
-
-// Ownership is who takes a partition, and what for.
-type Ownership struct {
-	// Owner is the id of the process, as in "4hq2xkz7ma".
-	Owner string
-	// Window is how many events the owner has under way at most, over all partitions.
-	Window int
-	// Types are the event types that it handles.
-	Types []event.Type
-	// From is the floor of a partition that never had an owner, for the types Known:
-	// they were handled up to there before the consumer had this ledger.
-	From  uint64
-	Known []event.Type
-}
-
-// Take makes a process the owner of a partition: nothing that an owner before it sends
-// from now on is stored. Errors match [ErrNoStream], [ErrBadMark], [bus.ErrConflict] when others
-// keep taking the partition, or are those of [bus.Bus.Latest] and [bus.Pending.Wait].
-func (l *Partitions) Take(ctx context.Context, c event.Consumer, partition int, o Ownership) (*Tenure, error) {
-	t := &Tenure{
-		ledger: l, consumer: c, partition: partition, owner: o.Owner, most: o.Window,
-		root: fmt.Sprintf("%s%s.%d.", l.marks.prefix, c, partition),
-		lost: make(chan struct{}), ended: newIndex(l.retention),
-		stories: map[event.EventKey]entry{}, suspects: map[event.BinaryKey]struct{}{}, running: map[event.EventKey]struct{}{},
-	}
-	t.subject = t.root + pageSuffix[1:]
-	before, err := t.fence(ctx, o)
-	if err == nil {
-		err = t.load(ctx)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("dedup: take partition %d of %s: %w", partition, c, err)
-	}
-	if before.kind == "" || before.kind == pageFarewell {
-		clear(t.suspects)
-	} else {
-		t.careful = before.window
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.tenures[t] = struct{}{}
-	return t, nil
-}
-
-// fence writes the first page of the tenure, and returns the page before it.
-func (t *Tenure) fence(ctx context.Context, o Ownership) (before page, err error) {
-	marks := t.ledger.marks
-	for range takeTries {
-		m, err := marks.latest(ctx, t.subject)
-		if err != nil {
-			return page{}, err
-		}
-		before = page{floor: o.From, types: typeFloors{}}
-		if m != nil {
-			if before, err = pageOf(m); err != nil {
-				return page{}, err
-			}
-		}
-		for _, known := range o.Types {
-			if m == nil && (o.From == 0 || slices.Contains(o.Known, known)) {
-				before.types[known] = atFloor
-			}
-		}
-		fence := page{kind: pageFence, owner: t.owner, serial: t.ledger.serial.Add(1), floor: before.floor, window: t.most, types: before.types.of(o.Types, before.floor)}
-		pending, err := marks.bus.Send(ctx, fence.message(t.subject, sequenceOf(m)))
-		if err != nil {
-			return page{}, err
-		}
-		receipt, err := pending.Wait(ctx)
-		switch {
-		case err == nil:
-			t.last, t.serial = receipt.Sequence, fence.serial
-			t.window.floor = before.floor
-			t.types, t.behind = fence.types, map[event.Type]uint64{}
-			for _, handled := range o.Types {
-				if at := t.types[handled]; at < before.floor {
-					t.behind[handled] = at
-				}
-			}
-			return before, nil
-		case !errors.Is(err, bus.ErrConflict):
-			return page{}, marks.missing(err)
-		}
-	}
-	return page{}, fmt.Errorf("%w: others keep taking it", bus.ErrConflict)
-}
-
-const (
-	// loadBatch is how many pages and records are asked for at once.
-	loadBatch = 1000
-	// loadRetry is how long to wait for a replica that lags behind.
-	loadRetry = 20 * time.Millisecond
-)
-
-// load reads the pages and records of the partition, up to the fence: a replica that
-// has stored it has stored all before it.
-func (t *Tenure) load(ctx context.Context) error {
-	started := map[event.BinaryKey]uint64{} // the page that says so
-	told := map[event.EventKey]uint64{}     // the record that came after
-	now, err := t.ledger.Now(ctx)
-	if err != nil {
-		return err
-	}
-	t.clock, t.began = now, time.Now()
-	next := uint64(1)
-	for next <= t.last {
-		messages, err := jetstreamext.GetBatch(ctx, t.ledger.marks.bus.JetStream(), t.ledger.marks.stream, loadBatch,
-			jetstreamext.GetBatchSubject(t.root+"*"), jetstreamext.GetBatchSeq(next))
-		if err != nil {
-			return fmt.Errorf("%w: %w", bus.ErrUnavailable, err)
-		}
-		before := next
-		for m, merr := range messages {
-			if err = merr; err != nil {
-				break
-			}
-			next = m.Sequence + 1
-			if m.Subject != t.subject {
-				if err = t.tell(m, told); err != nil {
-					return err
-				}
-				continue
-			}
-			p, err := pageOf(m)
-			if err != nil {
-				return err
-			}
-			if m.Sequence == t.last {
-				break
-			}
-			t.read(m, p, now, started)
-		}
-		if err != nil && !errors.Is(err, jetstreamext.ErrNoMessages) {
-			return fmt.Errorf("%w: %w", bus.ErrUnavailable, err)
-		}
-		if next == before {
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("%w: %w", bus.ErrUnavailable, context.Cause(ctx))
-			case <-time.After(loadRetry):
-			}
-		}
-	}
-	t.pages = append(t.pages, sighted{t.last, now})
-	for k, page := range started {
-		if told[k.Key()] < page && !t.ended.has(digest(k[:16])) {
-			t.suspects[k] = struct{}{}
-		}
-	}
-	return nil
-}
-
-// read takes in what a page says.
-func (t *Tenure) read(m *jetstream.RawStreamMsg, p page, now time.Time, started map[event.BinaryKey]uint64) {
-	t.window.floor = max(t.window.floor, p.floor)
-	if p.kind == pageFarewell {
-		clear(started)
-	}
-	if p.owner != t.owner { // who takes its own partition again, after an outage, has not crashed
-		for _, k := range p.starts {
-			started[k] = m.Sequence
-		}
-	}
-	if now.Sub(m.Time) > t.ledger.retention {
-		return
-	}
-	t.sight(m.Sequence, m.Time)
-	for _, k := range p.ended {
-		t.ended.add(digest(k[:16]), m.Time)
-	}
-}
-
-// now is the server's clock, without asking: this process's clock only tells how much
-// time has passed.
-func (t *Tenure) now() time.Time { return t.clock.Add(time.Since(t.began)) }
-
-// sight notes a page for its removal: one in a while, all before go with it.
-func (t *Tenure) sight(sequence uint64, at time.Time) {
-	if n := len(t.pages); n == 0 || at.Sub(t.pages[n-1].at) > t.ledger.retention/slots {
-		t.pages = append(t.pages, sighted{sequence, at})
-	}
-}
-
-// tell takes in a record.
-func (t *Tenure) tell(m *jetstream.RawStreamMsg, told map[event.EventKey]uint64) error {
-	k := event.EventKey(m.Subject[len(t.root):])
-	e, err := entryOf(m)
-	if err != nil {
-		return err
-	}
-	t.stories[k], told[k] = e, m.Sequence
-	return nil
-}
-
 // doubt notes what a commit has come to, or what had to be stored before it.
 func (t *Tenure) doubt(err error) {
 	t.mu.Lock()
@@ -278,6 +70,13 @@ func (t *Tenure) Floor() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.window.floor
+}
+
+// Page is the sequence of the last page.
+func (t *Tenure) Page() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
 }
 
 // Careful reports whether events say that they start, because an owner before died.
@@ -341,7 +140,7 @@ func (t *Tenure) CatchUp(ctx context.Context) (bool, error) {
 	}
 	t.behind = nil
 	t.mu.Unlock()
-	_, err := t.ledger.marks.group.commit(ctx, newPageStep(t, kept{}))
+	err := t.ledger.marks.group.commit(ctx, newStep(t, kept{}, nil))
 	return err == nil, err
 }
 
@@ -357,7 +156,7 @@ func (t *Tenure) Leave(sequence uint64) {
 // Farewell ends the tenure: whoever takes the partition next knows that nothing ran
 // any more. Call it when that is so. On a tenure that is lost it does nothing.
 func (t *Tenure) Farewell(ctx context.Context) error {
-	_, err := t.ledger.marks.group.commit(ctx, newPageStep(t, kept{farewell: true}))
+	err := t.ledger.marks.group.commit(ctx, newStep(t, kept{farewell: true}, nil))
 	t.lose()
 	if errors.Is(err, ErrLeaseLost) {
 		return nil
@@ -369,9 +168,7 @@ func (t *Tenure) Farewell(ctx context.Context) error {
 // has the tenure's own last page, because it was purged or made anew: then there may be
 // new events below what was read. The error matches [bus.ErrUnavailable] or [ErrNoStream].
 func (t *Tenure) Review(ctx context.Context) error {
-	t.mu.Lock()
-	last := t.last
-	t.mu.Unlock()
+	last := t.Page()
 	m, err := t.ledger.marks.latest(ctx, t.subject)
 	if err != nil {
 		return fmt.Errorf("dedup: review partition %d of %s: %w", t.partition, t.consumer, err)
@@ -402,110 +199,6 @@ func (t *Tenure) isLost() bool {
 	return t.over
 }
 
-// kept is what a step says on the page of its partition.
-type kept struct {
-	key      event.BinaryKey
-	sequence uint64 // of the message that ends, 0 for none
-	ended    bool   // the event has ended: it is remembered
-	starts   bool   // it is about to start
-	farewell bool
-	record   record // of the event's story, if the step has a mark
-}
-
-// turn is the next page of a tenure, and the steps of which it tells.
-type turn struct {
-	tenure *Tenure
-	steps  []*step
-	page   *nats.Msg
-}
-
-// turn makes what steps of this tenure say into its next page.
-func (t *Tenure) turn(steps []*step) *nats.Msg {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p := page{kind: pageCommit, owner: t.owner, serial: t.ledger.serial.Add(1), window: t.most, types: t.types}
-	for _, s := range steps {
-		switch k := s.kept; {
-		case k.ended:
-			p.ended = append(p.ended, k.key)
-		case k.starts:
-			p.starts = append(p.starts, k.key)
-		case k.farewell:
-			p.kind = pageFarewell
-		}
-		if s.kept.sequence > 0 {
-			t.window.set(s.kept.sequence, placeEnding)
-		}
-	}
-	p.floor = t.window.reached()
-	t.serial = p.serial
-	return p.message(t.subject, t.last)
-}
-
-// turnBack takes back what turn has done: the page was not stored.
-func (t *Tenure) turnBack(steps []*step) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, s := range steps {
-		if s.kept.sequence > 0 {
-			t.window.set(s.kept.sequence, placeOpen)
-		}
-	}
-}
-
-// turned says that the page is stored, and at which sequence.
-func (t *Tenure) turned(steps []*step, sequence uint64) {
-	at := t.now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.last = sequence
-	t.sight(sequence, at)
-	for _, s := range steps {
-		if s.kept.ended {
-			t.ended.add(digest(s.kept.key[:16]), at)
-		}
-		if s.mark != nil {
-			t.stories[s.kept.key.Key()] = entry{revision: s.revision, record: s.kept.record, created: at}
-		}
-		if s.kept.sequence > 0 {
-			t.window.set(s.kept.sequence, placeEnded)
-		}
-	}
-	t.window.settle()
-}
-
-// tidy forgets what is older than the retention, and has the server forget it.
-func (t *Tenure) tidy() {
-	now := t.now()
-	t.mu.Lock()
-	t.ended.forget(now)
-	n := 0
-	for n < len(t.pages)-1 && now.Sub(t.pages[n+1].at) > t.ledger.retention {
-		n++
-	}
-	for k, e := range t.stories {
-		if !e.record.kept() && now.Sub(e.created) > t.ledger.retention {
-			delete(t.stories, k)
-		}
-	}
-	var below uint64
-	if n > 0 {
-		below = t.pages[n].sequence
-		t.pages = t.pages[n:]
-	}
-	t.mu.Unlock()
-	if below > 0 {
-		t.ledger.marks.purge(purge{Filter: t.subject, Sequence: below})
-	}
-}
-
-func newPageStep(t *Tenure, k kept) *step {
-	s := newStep(nil, 0, nil)
-	s.tenure, s.kept = t, k
-	s.size = pageShare
-	return s
-}
-
-// pageShare is about how many bytes a step takes on a page, its share of the page's
-// headers included.
-const pageShare = 64
+// now is the server's clock, without asking: this process's clock only tells how much
+// time has passed.
+func (t *Tenure) now() time.Time { return t.clock.Add(time.Since(t.began)) }

@@ -255,7 +255,8 @@ func (n Names) TimersFilter(c Consumer, name string) string {
 	return n.dotted("timer.") + orAny(string(c)) + "." + orAny(name) + ".*"
 }
 
-// LedgerSubject is where the in-stream ledger keeps a consumer's mark of an event.
+// LedgerSubject is where the ledger in the event stream keeps what it knows of a consumer
+// on no partition, under k, as in "durable".
 func (n Names) LedgerSubject(c Consumer, k EventKey) string {
 	return n.dotted("ledger.") + string(c) + "." + string(k)
 }

@@ -15,7 +15,7 @@ import (
 func TestSeed(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	s := open(t, b)
+	s := open(t, b, 1)
 	if err := s.stocks.Create(t.Context(), "sku-widget", stock{3}); err != nil { // by an older version
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestSeed(t *testing.T) {
 func TestSeed_of_a_lost_document(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	first, second := open(t, b), open(t, b)
+	first, second := open(t, b, 1), open(t, b, 2)
 	if err := first.stocks.Seed(t.Context(), "sku-widget", stock{7}); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dedup/deduptest"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/state"
 	"github.com/farandole/farandole/topology"
@@ -29,17 +30,19 @@ type stock struct {
 type shop struct {
 	*testing.T
 	bus    *bus.Bus
-	ledger *dedup.Stream
+	ledger *deduptest.Owner
 	stocks *state.Store[stock]
 	orders *state.Store[string]
 }
 
-func open(t *testing.T, b *bus.Bus) *shop {
+// open opens the process that owns a partition.
+func open(t *testing.T, b *bus.Bus, partition int) *shop {
 	t.Helper()
-	l, err := dedup.NewStream(b, dedup.StreamConfig{})
+	pages, err := dedup.NewPartitions(b, dedup.PartitionsConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	l := deduptest.NewOwner(pages, partition)
 	s := &shop{T: t, bus: b, ledger: l}
 	if s.stocks, err = state.Of[stock](b, l, "inventory"); err != nil {
 		t.Fatal(err)
@@ -122,7 +125,7 @@ func TestHot_documents(t *testing.T) {
 		PublishTimeout: time.Minute, // on a busy machine the steps of one document take long, in a row
 	})
 	bustest.Provision(t, b, topology.Config{})
-	shops := []*shop{open(t, b), open(t, b)}
+	shops := []*shop{open(t, b, 1), open(t, b, 2)}
 	const n = 200
 	shops[0].seed(n, "widget", "gadget")
 	var wg sync.WaitGroup
@@ -168,7 +171,7 @@ func TestHot_documents(t *testing.T) {
 func TestRow_with_a_failing_step(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	s := open(t, b)
+	s := open(t, b, 1)
 	const n = 60
 	s.seed(n, "widget")
 	var wg sync.WaitGroup
@@ -209,7 +212,7 @@ func oversized(s *shop, id string) state.Change {
 func TestDelete_and_stale(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	s := open(t, b)
+	s := open(t, b, 1)
 	s.seed(1, "widget")
 	if err := s.stocks.Create(t.Context(), "sku-widget", stock{2}); !errors.Is(err, bus.ErrConflict) {
 		t.Fatalf("create again: got %v, want ErrConflict", err)
@@ -248,7 +251,7 @@ func TestDelete_and_stale(t *testing.T) {
 func TestMessages_refuses(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	s, other := open(t, b), open(t, b)
+	s, other := open(t, b, 1), open(t, b, 2)
 	d, err := s.stocks.Get(t.Context(), "sku-widget")
 	if err != nil {
 		t.Fatal(err)
@@ -281,7 +284,7 @@ func TestMessages_refuses(t *testing.T) {
 func TestGet_what_is_no_document(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	s := open(t, b)
+	s := open(t, b, 1)
 	if err := s.orders.Create(t.Context(), "sku-widget", "text"); err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func TestProvisionCreatesKeepsAndIsRepeatable(t *testing.T) {
 	b := fresh(t)
 	wanted := topology.New(b.Names(), topology.Config{Buckets: []string{"extra"}})
 	first := plan(t, b, wanted)
-	if !first.Changed() || len(first.Steps) != 7 || first.Steps[0].Action != topology.ActionCreate {
+	if !first.Changed() || len(first.Steps) != 8 || first.Steps[0].Action != topology.ActionCreate {
 		t.Errorf("first plan:\n%s", first)
 	}
 	bustest.Provision(t, b, topology.Config{Buckets: []string{"extra"}})

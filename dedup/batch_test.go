@@ -16,6 +16,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/dedup/deduptest"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/testkit/wiretap"
 	"github.com/farandole/farandole/topology"
@@ -24,11 +25,11 @@ import (
 const soon = 60 * time.Second
 
 // tapped is a ledger on a connection of its own, which hooks judge.
-func tapped(t *testing.T, b *bus.Bus, sent, received wiretap.Hook) *dedup.Stream {
+func tapped(t *testing.T, b *bus.Bus, sent, received wiretap.Hook) *deduptest.Owner {
 	t.Helper()
 	tap := wiretap.New(bustest.Server(t), sent, received)
 	own := bustest.Connect(t, bus.Config{InProcess: tap, Names: b.Names(), PublishTimeout: 5 * time.Second})
-	return newStream(t, own, dedup.StreamConfig{})
+	return newOwner(t, own, 1, dedup.PartitionsConfig{})
 }
 
 // dieCompleting is a process that dies when it has sent so many messages of
@@ -37,7 +38,7 @@ func dieCompleting(t *testing.T, b *bus.Bus, server *bustest.TestServer, k event
 	t.Helper()
 	tap := wiretap.New(server, wiretap.Nth(1, wiretap.Cut, batchMessage(sent+1)), nil)
 	own := bustest.Connect(t, bus.Config{InProcess: tap, Names: b.Names()})
-	l := newStream(t, own, dedup.StreamConfig{})
+	l := newOwner(t, own, 1, dedup.PartitionsConfig{})
 	mine, died := claim(t, l, handed(k), dedup.Claimed), make(chan error)
 	go func() { died <- l.Complete(t.Context(), mine, out) }()
 	<-tap.IsCut()
@@ -81,9 +82,9 @@ func wantStep(t *testing.T, b *bus.Bus, name string, want uint64) {
 	}
 }
 
-// The answer to a batch gets lost: whether it is stored is read from the mark,
-// and a step that is needs no second try.
-func TestStreamFaults_answer_lost(t *testing.T) {
+// The answer to a batch gets lost: whether it is stored is read from its last page, and
+// a step that is needs no second try.
+func TestBatch_answer_lost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		sent, received wiretap.Hook
@@ -111,7 +112,7 @@ func TestStreamFaults_answer_lost(t *testing.T) {
 }
 
 // Many steps of several batches whose answers get lost, one after another.
-func TestStreamFaults_answers_lost_under_load(t *testing.T) {
+func TestBatch_answers_lost_under_load(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
 	answers := 0
@@ -154,11 +155,11 @@ func TestStreamFaults_answers_lost_under_load(t *testing.T) {
 	t.Logf("%d of %d answers lost", answers/3, answers)
 }
 
-// A batch is on its way for so long that its ledger gives up: whoever gets the
-// event next is fenced off from it, or it from them, whichever comes first.
-func TestStreamFaults_late_batch(t *testing.T) {
+// A batch is on its way for so long that its owner gives up: the next owner's fence
+// keeps it out, or it is stored before, whichever comes first.
+func TestBatch_late(t *testing.T) {
 	t.Parallel()
-	for name, overtaken := range map[string]bool{"arrives first": false, "arrives after another's claim": true} {
+	for name, overtaken := range map[string]bool{"arrives first": false, "arrives after another's fence": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := bustest.NewBus(t)
@@ -178,31 +179,27 @@ func TestStreamFaults_late_batch(t *testing.T) {
 			if err := l.Complete(t.Context(), late, step(b, "late")); !errors.Is(err, bus.ErrUnavailable) {
 				t.Fatalf("complete: %v, want ErrUnavailable", err)
 			}
-			next, again := newStream(t, b, dedup.StreamConfig{}), handed(k)
-			again.Redelivered = true
-			var owner *dedup.Claim
+			next := newOwner(t, b, 1, dedup.PartitionsConfig{})
+			var owned *dedup.Claim
 			if overtaken {
-				owner = claim(t, next, again, dedup.Claimed)
+				owned = claim(t, next, handed(k), dedup.Claimed)
 			}
 			if _, err := b.Conn().RequestMsgWithContext(t.Context(), <-commit); err != nil {
 				t.Fatal(err)
 			}
-			if !overtaken {
-				claim(t, next, again, dedup.Done)
-				if err := l.Complete(t.Context(), late, step(b, "late")); err != nil {
-					t.Errorf("complete again: %v", err)
+			if overtaken {
+				if err := next.Complete(t.Context(), owned, step(b, "next")); err != nil {
+					t.Fatal(err)
 				}
-				wantStep(t, b, "late", 1)
-				return
+			} else {
+				claim(t, next, handed(k), dedup.Done)
 			}
-			if err := next.Complete(t.Context(), owner, step(b, "next")); err != nil {
-				t.Fatal(err)
+			if err := l.Complete(t.Context(), late, step(b, "late")); !errors.Is(err, dedup.ErrLeaseLost) {
+				t.Errorf("complete again: %v, want ErrLeaseLost", err)
 			}
-			if err := l.Complete(t.Context(), late, step(b, "late")); !errors.Is(err, dedup.ErrSettled) {
-				t.Errorf("complete again: %v, want ErrSettled", err)
-			}
-			wantStep(t, b, "late", 0)
-			wantStep(t, b, "next", 1)
+			stored := map[bool]uint64{true: 1}
+			wantStep(t, b, "late", stored[!overtaken])
+			wantStep(t, b, "next", stored[overtaken])
 		})
 	}
 }
@@ -225,9 +222,9 @@ func decode(t *testing.T, frame []byte) *nats.Msg {
 
 // A message of a batch gets lost on its way, as when the stream changes its
 // leader: the batch is sent again, and stored once.
-func TestStreamFaults_incomplete(t *testing.T) {
+func TestBatch_incomplete(t *testing.T) {
 	t.Parallel()
-	for lost := 1; lost < 5; lost++ { // of four messages before the mark
+	for lost := 1; lost < 5; lost++ { // of four messages before the page
 		t.Run(fmt.Sprint("message ", lost), func(t *testing.T) {
 			t.Parallel()
 			b := bustest.NewBus(t)
@@ -250,7 +247,7 @@ func TestStreamFaults_incomplete(t *testing.T) {
 
 // A process dies with a batch half sent: nothing of it is stored, others need
 // not wait for the server to forget it, and it does forget it.
-func TestStreamFaults_half_sent(t *testing.T) {
+func TestBatch_half_sent(t *testing.T) {
 	t.Parallel()
 	srv := bustest.StartServer(t, bustest.ServerConfig{Tune: func(o *server.Options) {
 		o.JetStreamLimits.MaxBatchTimeout = time.Second
@@ -266,9 +263,8 @@ func TestStreamFaults_half_sent(t *testing.T) {
 		k := event.NewEventKey("/shop", name)
 		dieCompleting(t, b, srv, k, step(b, name), sent)
 		wantStep(t, b, name, 0)
-		next, again := newStream(t, b, dedup.StreamConfig{}), handed(k)
-		again.Redelivered = true
-		if err := next.Complete(t.Context(), claim(t, next, again, dedup.Claimed), step(b, name)); err != nil {
+		next := newOwner(t, b, 1, dedup.PartitionsConfig{})
+		if err := next.Complete(t.Context(), claim(t, next, handed(k), dedup.Claimed), step(b, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -289,7 +285,7 @@ func TestStreamFaults_half_sent(t *testing.T) {
 
 // Dead processes can leave as many half batches as the server takes: that holds
 // others up, and ends by itself.
-func TestStreamFaults_no_room_for_batches(t *testing.T) {
+func TestBatch_no_room_for_batches(t *testing.T) {
 	t.Parallel()
 	srv := bustest.StartServer(t, bustest.ServerConfig{Tune: func(o *server.Options) {
 		o.JetStreamLimits.MaxBatchInflightPerStream, o.JetStreamLimits.MaxBatchTimeout = 2, 10*time.Second
@@ -300,7 +296,7 @@ func TestStreamFaults_no_room_for_batches(t *testing.T) {
 		name := fmt.Sprint("dead-", i)
 		dieCompleting(t, b, srv, event.NewEventKey("/shop", name), step(b, name), 2)
 	}
-	l := newStream(t, b, dedup.StreamConfig{})
+	l := newOwner(t, b, 1, dedup.PartitionsConfig{})
 	mine := claim(t, l, handed(event.NewEventKey("/shop", "live")), dedup.Claimed)
 	held := 0
 	bustest.Eventually(t, soon, func() error {

@@ -18,52 +18,6 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-func TestStream(t *testing.T) {
-	t.Parallel()
-	for name, claims := range map[string]bool{"claims": true, "claimless": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			deduptest.Run(t, streamFactory(t, claims))
-		})
-	}
-}
-
-func TestStream_model(t *testing.T) {
-	t.Parallel()
-	deduptest.RunModel(t, streamFactory(t, false), false)
-}
-
-// streamFactory gives tests whose marks do not end the same stream.
-func streamFactory(tb testing.TB, claims bool) deduptest.Factory {
-	tb.Helper()
-	shared := bustest.NewBus(tb)
-	return func(t *testing.T, retention time.Duration) deduptest.Backend {
-		t.Helper()
-		b := shared
-		if retention < time.Hour {
-			b = bustest.NewBus(t)
-		}
-		return deduptest.Backend{
-			Open: func() deduptest.Ledger {
-				return newStream(t, b, dedup.StreamConfig{Retention: retention, Claims: claims})
-			},
-			Names:  b.Names(),
-			Stored: func(subject string) int { return stored(t, b, subject) },
-			Marks:  func() int { return len(subjects(t, b, "ledger.>")) },
-			Pass:   func(d time.Duration) { <-time.After(d) },
-		}
-	}
-}
-
-func newStream(tb testing.TB, b *bus.Bus, cfg dedup.StreamConfig) *dedup.Stream {
-	tb.Helper()
-	l, err := dedup.NewStream(b, cfg)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return l
-}
-
 // subjects counts the event stream's messages by subject.
 func subjects(tb testing.TB, b *bus.Bus, filter string) map[string]uint64 {
 	tb.Helper()
@@ -86,6 +40,16 @@ func subjectsOf(tb testing.TB, b *bus.Bus, name, filter string) map[string]uint6
 		counts[b.Names().Published(subject)] += n
 	}
 	return counts
+}
+
+// newOwner is a process with a partition.
+func newOwner(tb testing.TB, b *bus.Bus, partition int, cfg dedup.PartitionsConfig) *deduptest.Owner {
+	tb.Helper()
+	l, err := dedup.NewPartitions(b, cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return deduptest.NewOwner(l, partition)
 }
 
 // handed is a first delivery.
@@ -112,92 +76,26 @@ func newEvent(b *bus.Bus, id string) *nats.Msg {
 	}
 }
 
-// Without claims nothing is written before the step; then everything is, once.
-func TestStream_claimless(t *testing.T) {
+// Many steps at once share batches, and each comes out on its own: those that cannot be
+// stored and those of a partition that is lost do not drag the others along.
+func TestGroup_finds_the_guilty(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	first, second := newStream(t, b, dedup.StreamConfig{}), newStream(t, b, dedup.StreamConfig{})
-	k := event.NewEventKey("/shop", "1")
-	one, two := claim(t, first, handed(k), dedup.Claimed), claim(t, second, handed(k), dedup.Claimed)
-	if err := first.Extend(t.Context(), one); err != nil {
+	l, err := dedup.NewPartitions(b, dedup.PartitionsConfig{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(subjects(t, b, ">")); n != 0 {
-		t.Fatalf("%d subjects written by claims", n)
-	}
-	if err := first.Complete(t.Context(), one, []*nats.Msg{newEvent(b, "1")}); err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Complete(t.Context(), one, []*nats.Msg{newEvent(b, "1")}); err != nil {
-		t.Fatalf("again: %v", err)
-	}
-	late := newEvent(b, "late")
-	for what, err := range map[string]error{
-		"complete": second.Complete(t.Context(), two, []*nats.Msg{late}),
-		"release":  second.Release(t.Context(), claimLate(t, second, k), &event.Attempt{Number: 1, Error: "x"}, nil),
-		"park":     second.Park(t.Context(), claimLate(t, second, k), nil, &nats.Msg{Subject: b.Names().DeadLetterSubject("payment", event.ReasonPermanent, k)}),
-	} {
-		if !errors.Is(err, dedup.ErrSettled) {
-			t.Errorf("%s after another worker's step: got %v, want ErrSettled", what, err)
-		}
-	}
-	if got := subjects(t, b, "events.>"); len(got) != 1 || got[newEvent(b, "1").Subject] != 1 {
-		t.Fatalf("events stored: %v", got)
-	}
-	if n := stored(t, b, b.Names().DeadLetterSubject("payment", event.ReasonPermanent, k)); n != 0 {
-		t.Fatal("a letter of an event that is done")
-	}
-	claim(t, second, dedup.Request{Consumer: "payment", Key: k, Lease: time.Minute, Redelivered: true}, dedup.Done)
-}
-
-// claimLate is a claim by a ledger that has not heard of the event.
-func claimLate(tb testing.TB, l *dedup.Stream, k event.EventKey) *dedup.Claim {
-	tb.Helper()
-	return claim(tb, l, handed(k), dedup.Claimed)
-}
-
-// Giving an event back unspent leaves no mark; a failed attempt does.
-func TestStream_claimless_release(t *testing.T) {
-	t.Parallel()
-	b := bustest.NewBus(t)
-	l, k := newStream(t, b, dedup.StreamConfig{}), event.NewEventKey("/shop", "1")
-	if err := l.Release(t.Context(), claim(t, l, handed(k), dedup.Claimed), nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(subjects(t, b, "ledger.>")); n != 0 {
-		t.Fatalf("%d marks after a release unspent", n)
-	}
-	c := claim(t, l, handed(k), dedup.Claimed)
-	if err := l.Release(t.Context(), c, &event.Attempt{Number: 1, Error: "once"}, newEvent(b, "later")); err != nil {
-		t.Fatal(err)
-	}
-	again := handed(k)
-	again.Redelivered = true
-	if c = claim(t, l, again, dedup.Claimed); c.Failures != 1 || c.Crashes != 0 {
-		t.Fatalf("claim after a failure: %d failures, %d crashes", c.Failures, c.Crashes)
-	}
-	if subjects(t, b, "events.>")[newEvent(b, "later").Subject] != 1 {
-		t.Fatal("what brings the event back is not stored")
-	}
-}
-
-// Many steps at once share batches, and each comes out on its own: done ones
-// are told apart from new ones, whose events are stored.
-func TestStream_group_finds_the_guilty(t *testing.T) {
-	t.Parallel()
-	b := bustest.NewBus(t)
-	mine, theirs := newStream(t, b, dedup.StreamConfig{}), newStream(t, b, dedup.StreamConfig{})
+	sh := shop{t, b, l}
+	lost, kept := sh.takeOf(7, "a"), sh.takeOf(8, "a")
+	sh.takeOf(7, "b")
 	const n = 300
 	claims := make([]*dedup.Claim, n)
 	for i := range claims {
-		k := event.NewEventKey("/shop", fmt.Sprint(i))
-		claims[i] = claim(t, mine, handed(k), dedup.Claimed)
+		of := kept
 		if i%3 == 0 {
-			c := claim(t, theirs, handed(k), dedup.Claimed)
-			if err := theirs.Complete(t.Context(), c, nil); err != nil {
-				t.Fatal(err)
-			}
+			of = lost
 		}
+		claims[i] = sh.want(of, i, uint64(i+1), dedup.Claimed)
 	}
 	errs := all(n, func(i int) error {
 		out := []*nats.Msg{newEvent(b, fmt.Sprint(i))}
@@ -207,13 +105,13 @@ func TestStream_group_finds_the_guilty(t *testing.T) {
 		if i == 8 {
 			out[0].Data = make([]byte, b.Conn().MaxPayload())
 		}
-		return mine.Complete(t.Context(), claims[i], out)
+		return l.Complete(t.Context(), claims[i], out)
 	})
 	for i, err := range errs {
 		want := error(nil)
 		switch {
 		case i%3 == 0:
-			want = dedup.ErrSettled
+			want = dedup.ErrLeaseLost
 		case i == 8:
 			want = bus.ErrTooLarge
 		case i == 7:
@@ -225,6 +123,41 @@ func TestStream_group_finds_the_guilty(t *testing.T) {
 	}
 	if got := len(subjects(t, b, "events.>")); got != 2*n/3-2 {
 		t.Errorf("%d events stored, want %d", got, 2*n/3-2)
+	}
+}
+
+// A page of many events is larger than the stream takes: it is made of fewer.
+func TestGroup_page_larger_than_the_stream_takes(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	stream, err := b.JetStream().Stream(t.Context(), b.Names().EventsStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.MaxMsgSize = 1 << 10 // about 40 keys
+	if _, err := b.JetStream().UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	l, err := dedup.NewPartitions(b, dedup.PartitionsConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh := shop{t, b, l}
+	large, small := sh.takeOf(7, "a"), sh.takeOf(8, "a") // the server tells what is wrong with the last page only
+	const n = 300
+	claims := make([]*dedup.Claim, n)
+	for i := range claims {
+		of := large
+		if i%10 == 9 {
+			of = small
+		}
+		claims[i] = sh.want(of, i, uint64(i+1), dedup.Claimed)
+	}
+	for i, err := range all(n, func(i int) error { return l.Complete(t.Context(), claims[i], nil) }) {
+		if err != nil {
+			t.Errorf("step %d: %v", i, err)
+		}
 	}
 }
 
@@ -244,47 +177,45 @@ func all(n int, call func(i int) error) []error {
 	return errs
 }
 
-// A process that is handed events which others have just handled, as after a
-// reset of its durable, finds out about all of them at once. The server refuses
-// each of its batches for the message ids in it; were they told apart by
-// halving batches, a mark would be sent once for each size.
-func TestStream_steps_taken_within_the_duplicate_window(t *testing.T) {
+// An owner that goes on when its partition is another's finds out about all its steps at
+// once. The server refuses its batches for the message ids in them; were the steps
+// told apart by halving batches, there would be a page for each step.
+func TestGroup_steps_taken_within_the_duplicate_window(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	mine, theirs := newStream(t, b, dedup.StreamConfig{}), newStream(t, b, dedup.StreamConfig{})
-	if err := mine.Prepare(t.Context(), time.Minute); err != nil { // as a consumer does
-		t.Fatal(err)
-	}
+	zombie, owner := newOwner(t, b, 1, dedup.PartitionsConfig{}), newOwner(t, b, 1, dedup.PartitionsConfig{})
 	const n = 128
-	complete := func(l *dedup.Stream) []error {
-		return all(n, func(i int) error {
-			c, err := l.Claim(t.Context(), handed(event.NewEventKey("/shop", fmt.Sprint(i))))
-			for deadline := time.Now().Add(soon); c != nil; {
-				err = l.Complete(t.Context(), c, []*nats.Msg{newEvent(b, fmt.Sprint(i))})
-				if !errors.Is(err, bus.ErrUnavailable) || time.Now().After(deadline) {
-					break // else the machine is slow
-				}
-			}
-			return err
-		})
+	var claims [n]*dedup.Claim
+	for i := range claims {
+		claims[i] = claim(t, zombie, handed(keyOf(i)), dedup.Claimed)
 	}
-	if err := errors.Join(complete(theirs)...); err != nil {
-		t.Fatal(err)
+	for i := range claims {
+		c := claim(t, owner, handed(keyOf(i)), dedup.Claimed)
+		if err := owner.Complete(t.Context(), c, []*nats.Msg{newEvent(b, fmt.Sprint(i))}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	marks, err := b.Conn().SubscribeSync(b.Names().Root("ledger.>"))
+	pages, err := b.Conn().SubscribeSync(b.Names().Root("ledger.*.*.page"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, err := range complete(mine) {
-		if !errors.Is(err, dedup.ErrSettled) {
-			t.Errorf("step %d: got %v, want ErrSettled", i, err)
+	for i, err := range all(n, func(i int) error {
+		for deadline := time.Now().Add(soon); ; {
+			err := zombie.Complete(t.Context(), claims[i], []*nats.Msg{newEvent(b, fmt.Sprint(i))})
+			if !errors.Is(err, bus.ErrUnavailable) || time.Now().After(deadline) {
+				return err // else the machine is slow
+			}
+		}
+	}) {
+		if !errors.Is(err, dedup.ErrLeaseLost) {
+			t.Errorf("step %d: got %v, want ErrLeaseLost", i, err)
 		}
 	}
 	if err := b.Conn().Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if sent, _, err := marks.Pending(); err != nil || sent < n || sent > 3*n {
-		t.Errorf("%d marks were sent for %d steps, %v; want each about once", sent, n, err)
+	if sent, _, err := pages.Pending(); err != nil || sent == 0 || sent > n/8 {
+		t.Errorf("%d pages were sent for %d steps, %v; want a few", sent, n, err)
 	}
 	if got := len(subjects(t, b, "events.>")); got != n {
 		t.Errorf("%d events stored, want %d", got, n)
@@ -293,10 +224,10 @@ func TestStream_steps_taken_within_the_duplicate_window(t *testing.T) {
 
 // An event that is in the stream already, from before the ledger was changed,
 // does not keep its step from being committed, nor its neighbours.
-func TestStream_known_message_id(t *testing.T) {
+func TestGroup_known_message_id(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	l := newStream(t, b, dedup.StreamConfig{})
+	l := newOwner(t, b, 1, dedup.PartitionsConfig{})
 	if _, err := send(t.Context(), b, newEvent(b, "3")); err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +258,7 @@ func send(ctx context.Context, b *bus.Bus, m *nats.Msg) (bus.Receipt, error) {
 
 // A stream or server that cannot keep the promise is refused at the start, and
 // the error says what to do.
-func TestStream_Prepare(t *testing.T) {
+func TestPartitions_Prepare(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*jetstream.StreamConfig)
@@ -337,6 +268,7 @@ func TestStream_Prepare(t *testing.T) {
 		"no batches":      {func(s *jetstream.StreamConfig) { s.AllowAtomicPublish = false }, "atomic batches: run `farandole topology apply`"},
 		"bounded":         {func(s *jetstream.StreamConfig) { s.MaxBytes = 1 << 30 }, "marks among them"},
 		"short-lived":     {func(s *jetstream.StreamConfig) { s.MaxAge = time.Hour }, "before the Retention of 24h0m0s"},
+		"no partitions":   {func(s *jetstream.StreamConfig) { s.SubjectTransform = nil }, "does not store events by partition"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -350,7 +282,7 @@ func TestStream_Prepare(t *testing.T) {
 			if _, err := b.JetStream().UpdateStream(t.Context(), cfg); err != nil {
 				t.Fatal(err)
 			}
-			err = newStream(t, b, dedup.StreamConfig{}).Prepare(t.Context(), time.Minute)
+			err = newOwner(t, b, 1, dedup.PartitionsConfig{}).Prepare(t.Context(), time.Minute)
 			switch {
 			case c.want == "" && err != nil:
 				t.Fatal(err)
@@ -360,7 +292,7 @@ func TestStream_Prepare(t *testing.T) {
 		})
 	}
 	b := bustest.NewBus(t)
-	l := newStream(t, b, dedup.StreamConfig{Retention: time.Minute})
+	l := newOwner(t, b, 1, dedup.PartitionsConfig{Retention: time.Minute})
 	if err := l.Prepare(t.Context(), time.Hour); !errors.Is(err, dedup.ErrConfig) {
 		t.Errorf("retention below the horizon: got %v, want ErrConfig", err)
 	}
@@ -373,10 +305,10 @@ func TestStream_Prepare(t *testing.T) {
 }
 
 // Steps that set the same timer leave one, and none is held against its neighbours.
-func TestStream_timers_of_one_name(t *testing.T) {
+func TestPartitions_timers_of_one_name(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	l := newStream(t, b, dedup.StreamConfig{})
+	l := newOwner(t, b, 1, dedup.PartitionsConfig{})
 	claims := make([]*dedup.Claim, 20)
 	for i := range claims {
 		claims[i] = claim(t, l, handed(event.NewEventKey("/shop", fmt.Sprint(i))), dedup.Claimed)

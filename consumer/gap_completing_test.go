@@ -81,7 +81,7 @@ const events = 3
 func newWhole(t *testing.T, g *gap) *whole {
 	t.Helper()
 	w := &whole{gap: g}
-	if _, ok := g.open(g.bus).(*dedup.Stream); ok {
+	if _, ok := g.open(g.bus).(*dedup.Partitions); ok {
 		w.docs = []event.Key{"a", "b"}
 	}
 	// What the step cancels.
@@ -102,8 +102,8 @@ func (w *whole) reminder() string {
 	return w.bus.Names().TimerSubject(w.cfg.Name, "reminder", "o-1")
 }
 
-// size is how many messages the step consists of: a timer, documents, events,
-// the mark and a cancellation, in this order.
+// size is how many messages the step consists of: a timer, documents, events, the mark
+// or the page, and a cancellation, in this order.
 func (w *whole) size() int { return len(w.docs) + events + 3 }
 
 // registry has the handler, and what gives it the ledger of its process.
@@ -128,9 +128,9 @@ func (w *whole) registry() (*consumer.Registry, func(*process, dedup.Ledger) ded
 		return step, nil
 	})
 	return r, func(p *process, l dedup.Ledger) dedup.Ledger {
-		if stream, ok := l.(*dedup.Stream); ok {
+		if pages, ok := l.(*dedup.Partitions); ok {
 			var err error
-			if counts, err = state.Of[int](p.bus, stream, w.cfg.Name); err != nil {
+			if counts, err = state.Of[int](p.bus, pages, w.cfg.Name); err != nil {
 				w.tb.Fatal(err)
 			}
 		}
@@ -146,7 +146,7 @@ func (w *whole) parts() map[string]int {
 		parts["event "+string(event.PartitionKey(e))]++
 	}
 	for _, key := range w.docs {
-		counts, err := state.Of[int](w.bus, w.open(w.bus).(*dedup.Stream), w.cfg.Name)
+		counts, err := state.Of[int](w.bus, w.open(w.bus).(*dedup.Partitions), w.cfg.Name)
 		if err != nil {
 			w.tb.Fatal(err)
 		}
@@ -181,41 +181,33 @@ func (w *whole) wantParts(n int, apart ...string) {
 	}
 }
 
-// TestGap_completing lets a process die before each message of a step's
-// completion, and before the mark's answer. With the stream ledgers everything
-// is there then or nothing, apart from the timer, which is set before and may be
-// of a step that never commits. In the end everything is there, once; what was
-// to be cancelled after the step may fire nevertheless.
-func TestGap_completing(t *testing.T) {
+// TestGap_KV_completing lets a process die before each message of a step's completion,
+// and before the mark's answer. In the end everything is there, once; what was to be
+// cancelled after the step may fire nevertheless.
+func TestGap_KV_completing(t *testing.T) {
 	t.Parallel()
-	eachStreamLedger(t, false, func(t *testing.T, g *gap, _ int) {
-		t.Helper()
-		for n := range newWhole(t, g).size() + 1 {
-			t.Run(fmt.Sprint("message ", n+1), func(t *testing.T) {
-				t.Parallel()
-				w := newWhole(t, newGapOf(t, g.kind, false))
-				sent, received, stored := w.at(n, wiretap.Cut)
-				r, wrap := w.registry()
-				w.cutting(r, wrap, sent, received)
-				if len(w.docs) > 0 {
-					w.wantParts(stored, "timer", "cancellation")
-				}
-				if got := w.parts()["timer"]; got != min(n, 1) {
-					t.Errorf("%d timers are set after the crash", got)
-				}
-				r, wrap = w.registry()
-				p := w.start(w.cfg, r, wrap)
-				w.settled(w.cfg.Name)
-				w.wantParts(1, w.left(stored)...)
-				if runs, want := w.runs.of("o-1"), 2-stored; runs != want {
-					t.Errorf("the handler ran %d times, want %d", runs, want)
-				}
-				if st := p.Stats(); st.Handled != uint64(1-stored) || st.Duplicate != uint64(stored) || st.Parked+st.Retried > 0 {
-					t.Errorf("stats %+v after %d steps were stored", st, stored)
-				}
-			})
-		}
-	})
+	for n := range newWhole(t, newGap(t, false)).size() + 1 {
+		t.Run(fmt.Sprint("message ", n+1), func(t *testing.T) {
+			t.Parallel()
+			w := newWhole(t, newGap(t, false))
+			sent, received, stored := w.at(n, wiretap.Cut)
+			r, wrap := w.registry()
+			w.cutting(r, wrap, sent, received)
+			if got := w.parts()["timer"]; got != min(n, 1) {
+				t.Errorf("%d timers are set after the crash", got)
+			}
+			r, wrap = w.registry()
+			p := w.start(w.cfg, r, wrap)
+			w.settled(w.cfg.Name)
+			w.wantParts(1, w.left(stored)...)
+			if runs, want := w.runs.of("o-1"), 2-stored; runs != want {
+				t.Errorf("the handler ran %d times, want %d", runs, want)
+			}
+			if st := p.Stats(); st.Handled != uint64(1-stored) || st.Duplicate != uint64(stored) || st.Parked+st.Retried > 0 {
+				t.Errorf("stats %+v after %d steps were stored", st, stored)
+			}
+		})
+	}
 }
 
 // left is what a step that was stored may lack for ever.
@@ -245,28 +237,25 @@ func (w *whole) at(n int, v wiretap.Verdict) (sent, received wiretap.Hook, store
 	return sent, wiretap.Nth(1, v, func(frame []byte) bool { return marked.Load() && receipt(frame) }), 1
 }
 
-// TestOutage_completing is the same for a process that lives: its connection
+// TestOutage_KV_completing is the same for a process that lives: its connection
 // breaks, and it goes on by itself.
-func TestOutage_completing(t *testing.T) {
+func TestOutage_KV_completing(t *testing.T) {
 	t.Parallel()
-	eachStreamLedger(t, false, func(t *testing.T, g *gap, _ int) {
-		t.Helper()
-		for n := range newWhole(t, g).size() + 1 {
-			t.Run(fmt.Sprint("message ", n+1), func(t *testing.T) {
-				t.Parallel()
-				w := newWhole(t, newGapOf(t, g.kind, false))
-				sent, received, stored := w.at(n, wiretap.Break)
-				r, wrap := w.registry()
-				system := *w.system
-				system.server = tapOf(w.server, sent, received)
-				system.start(w.cfg, r, wrap)
-				bustest.Eventually(t, soon, func() bool { return w.mark(w.cfg.Name, event.EventKeyOf(w.event)).State == "done" })
-				w.settled(w.cfg.Name)
-				w.wantParts(1, w.left(stored)...)
-				if m := w.mark(w.cfg.Name, event.EventKeyOf(w.event)); m.Crashes+m.Failures > 0 {
-					t.Errorf("%d crashes and %d failures, want none", m.Crashes, m.Failures)
-				}
-			})
-		}
-	})
+	for n := range newWhole(t, newGap(t, false)).size() + 1 {
+		t.Run(fmt.Sprint("message ", n+1), func(t *testing.T) {
+			t.Parallel()
+			w := newWhole(t, newGap(t, false))
+			sent, received, stored := w.at(n, wiretap.Break)
+			r, wrap := w.registry()
+			system := *w.system
+			system.server = tapOf(w.server, sent, received)
+			system.start(w.cfg, r, wrap)
+			bustest.Eventually(t, soon, func() bool { return w.mark(w.cfg.Name, event.EventKeyOf(w.event)).State == "done" })
+			w.settled(w.cfg.Name)
+			w.wantParts(1, w.left(stored)...)
+			if m := w.mark(w.cfg.Name, event.EventKeyOf(w.event)); m.Crashes+m.Failures > 0 {
+				t.Errorf("%d crashes and %d failures, want none", m.Crashes, m.Failures)
+			}
+		})
+	}
 }
