@@ -33,10 +33,10 @@ func newCache() cache {
 	return cache{documents: map[string]cached{}, shared: map[string]struct{}{}}
 }
 
-// put adds a document that is stored, of an event on a partition.
+// put adds a document that is stored.
 func (c *cache) put(subject string, d cached) {
 	c.drop(subject)
-	if _, shared := c.shared[subject]; shared || d.tenure == nil || len(d.data) > maxCacheBytes {
+	if _, shared := c.shared[subject]; shared || len(d.data) > maxCacheBytes {
 		return
 	}
 	if len(c.documents) >= maxCached || c.size+len(d.data) > maxCacheBytes {

@@ -27,12 +27,3 @@ func TestCache_is_bounded(t *testing.T) {
 		t.Error("it holds a document that is larger than all it may hold")
 	}
 }
-
-// Nobody vouches for a document of a ledger without partitions.
-func TestCache_holds_documents_of_partitions_alone(t *testing.T) {
-	t.Parallel()
-	c := newCache()
-	if c.put("a", cached{data: []byte("x"), revision: 1}); len(c.documents) > 0 {
-		t.Error("it holds a document that is of no partition")
-	}
-}
