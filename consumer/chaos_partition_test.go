@@ -493,7 +493,8 @@ func (s *storm) parkedOnce() {
 	}
 }
 
-// floorsAtTheEnd checks that nothing is open on any partition.
+// floorsAtTheEnd checks that nothing is open on any partition. One that was told to stop
+// while it took a partition has left its fence, and has run nothing.
 func (s *storm) floorsAtTheEnd() {
 	s.tb.Helper()
 	heads, err := s.open(s.bus).Partitions().Heads(s.tb.Context(), "payment")
@@ -506,7 +507,7 @@ func (s *storm) floorsAtTheEnd() {
 			s.tb.Fatal(err)
 		}
 		p, ok := s.bus.Names().StoredPartition(m.Subject())
-		if h := heads[p]; !ok || h.Floor < meta.Sequence.Stream || !h.Farewell {
+		if h := heads[p]; !ok || h.Floor < meta.Sequence.Stream || !h.Farewell && h.Page != "fence" {
 			s.tb.Fatalf("%s at sequence %d is not below the floor of its partition: %+v", m.Subject(), meta.Sequence.Stream, h)
 		}
 	}

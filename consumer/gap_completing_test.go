@@ -170,7 +170,16 @@ func (w *whole) parts() map[string]int {
 // wantParts checks that each part of the step is there n times, apart from some.
 func (w *whole) wantParts(n int, apart ...string) {
 	w.tb.Helper()
-	parts := w.parts()
+	var parts map[string]int
+	bustest.Eventually(w.tb, soon, func() error { // a cancellation comes after the step
+		parts = w.parts()
+		for part, got := range parts {
+			if got < n && !slices.Contains(apart, part) {
+				return fmt.Errorf("%s is there %d times, want %d", part, got, n)
+			}
+		}
+		return nil
+	})
 	if want := w.size() - 1; n > 0 && len(parts) != want {
 		w.tb.Errorf("%d parts of the step are there, want %d: %v", len(parts), want, parts)
 	}

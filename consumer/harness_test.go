@@ -303,12 +303,23 @@ func (s *system) storedOn(t event.Type, k event.Key) string {
 }
 
 // messages reads what a stream holds on a subject.
-func (s *system) messages(stream, subject string) []jetstream.Msg {
+func (s *system) messages(stream, subject string) (messages []jetstream.Msg) {
 	s.tb.Helper()
+	bustest.Eventually(s.tb, soon, func() (err error) {
+		messages, err = s.fetch(stream, subject)
+		if err != nil && !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, context.DeadlineExceeded) {
+			s.tb.Fatal(err)
+		}
+		return err // a stream may be without a leader for a moment
+	})
+	return messages
+}
+
+func (s *system) fetch(stream, subject string) (messages []jetstream.Msg, err error) {
 	ctx, js := s.tb.Context(), s.bus.JetStream()
 	c, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
 	if err != nil {
-		s.tb.Fatal(err)
+		return nil, err
 	}
 	defer func() { // tests poll this, and a stream has at most 1000 consumers
 		if err := js.DeleteConsumer(ctx, stream, c.CachedInfo().Name); err != nil {
@@ -316,24 +327,17 @@ func (s *system) messages(stream, subject string) []jetstream.Msg {
 		}
 	}()
 	info, err := c.Info(ctx)
-	if err != nil {
-		s.tb.Fatal(err)
-	}
-	if info.NumPending == 0 {
-		return nil
+	if err != nil || info.NumPending == 0 {
+		return nil, err
 	}
 	batch, err := c.Fetch(int(info.NumPending), jetstream.FetchMaxWait(soon))
 	if err != nil {
-		s.tb.Fatal(err)
+		return nil, err
 	}
-	var messages []jetstream.Msg
 	for m := range batch.Messages() {
 		messages = append(messages, m)
 	}
-	if err := batch.Error(); err != nil {
-		s.tb.Fatal(err)
-	}
-	return messages
+	return messages, batch.Error()
 }
 
 // mark is what the ledger knows of an event.

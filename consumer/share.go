@@ -56,8 +56,6 @@ const (
 	tellEvery = 500 * time.Millisecond
 	// farewellTimeout bounds a farewell; without it the next owner is careful.
 	farewellTimeout = 2 * time.Second
-	// takers is how many partitions are taken at once.
-	takers = 8
 )
 
 // newShare joins the members of the consumer, for a ledger with partitions; nil for
@@ -161,8 +159,9 @@ func (s *share) review(ctx context.Context) {
 }
 
 // review ends the tenures of partitions whose last page is not owner's, or is gone: a
-// stream that has lost its end may have new events below the floor. It asks for all pages
-// at once, and the stream's leader for those that are not as expected.
+// stream that has lost its end may have new events below the floor. A partition that is
+// being given up is among them: its next owner does not wait for ever for what runs, and
+// it may come back to this process. It asks for all pages at once, and the stream's leader for those that are not as expected.
 func (c *Consumer) review(ctx context.Context, owner string, partitions map[int]*partition) error {
 	pages := make(map[int]uint64, len(partitions))
 	for n, p := range partitions {
@@ -173,7 +172,7 @@ func (c *Consumer) review(ctx context.Context, owner string, partitions map[int]
 		return err
 	}
 	for n, p := range partitions {
-		if heads[n].Owner == owner && heads[n].Sequence >= pages[n] || p.closed() {
+		if heads[n].Owner == owner && heads[n].Sequence >= pages[n] {
 			continue
 		}
 		if err := p.tenure.Review(ctx); err != nil {
@@ -222,6 +221,9 @@ func (s *share) balance(ctx context.Context) {
 func (s *share) free(ctx context.Context, view members.View) (free []int) {
 	missing := slices.DeleteFunc(slices.Clone(view.Own), func(n int) bool { return s.owned[n] != nil })
 	maps.DeleteFunc(s.wanted, func(n int, _ time.Time) bool { return !slices.Contains(missing, n) })
+	if len(missing) == 0 {
+		s.consumer.health.Clear(partShare)
+	}
 	if len(missing) == 0 || ctx.Err() != nil {
 		return nil
 	}
@@ -247,38 +249,26 @@ func (s *share) free(ctx context.Context, view members.View) (free []int) {
 	return free
 }
 
-// take takes partitions, several at once.
+// take takes partitions.
 func (s *share) take(ctx context.Context, free []int) map[int]*partition {
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	taken := map[int]*partition{}
-	places := make(chan struct{}, takers)
-	for _, n := range free {
-		all.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
-			t, err := s.ledger.Take(ctx, s.consumer.cfg.Name, n, dedup.Ownership{
-				Owner: s.group.ID(), Window: s.consumer.cfg.InFlight, Types: s.consumer.registry.types,
-				From: s.before.floor, Known: s.before.types,
-			})
-			if err != nil {
-				if ctx.Err() == nil {
-					s.consumer.health.Set(partShare, err)
-					s.consumer.log.Warn().Err(err).Int("partition", n).Msg("partition not taken, will try again")
-				}
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			taken[n] = &partition{consumer: s.consumer, tenure: t, admit: s.admit, idle: make(chan struct{})}
-		})
+	if len(free) == 0 {
+		return nil
 	}
-	all.Wait()
-	if len(taken) == len(free) {
+	tenures, err := s.ledger.Take(ctx, s.consumer.cfg.Name, free, dedup.Ownership{
+		Owner: s.group.ID(), Window: s.consumer.cfg.InFlight, Types: s.consumer.registry.types,
+		From: s.before.floor, Known: s.before.types,
+	})
+	switch {
+	case err == nil:
 		s.consumer.health.Clear(partShare)
+	case ctx.Err() == nil:
+		s.consumer.health.Set(partShare, err)
+		s.consumer.log.Warn().Err(err).Ints("partitions", free).Msg("partitions not taken, will try again")
 	}
-	for n, p := range taken {
-		s.owned[n] = p
+	taken := map[int]*partition{}
+	for n, t := range tenures {
+		taken[n] = &partition{consumer: s.consumer, tenure: t, admit: s.admit, idle: make(chan struct{})}
+		s.owned[n] = taken[n]
 		delete(s.wanted, n)
 	}
 	return taken

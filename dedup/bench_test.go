@@ -93,10 +93,11 @@ func BenchmarkDocument(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	t, err := l.Take(b.Context(), "payment", 7, dedup.Ownership{Owner: "a", Window: 64, Types: []event.Type{"order.placed.v1"}})
+	taken, err := l.Take(b.Context(), "payment", []int{7}, dedup.Ownership{Owner: "a", Window: 64, Types: []event.Type{"order.placed.v1"}})
 	if err != nil {
 		b.Fatal(err)
 	}
+	t := taken[7]
 	var n, keys atomic.Int64
 	b.SetParallelism(64 / runtime.GOMAXPROCS(0))
 	b.RunParallel(func(pb *testing.PB) {

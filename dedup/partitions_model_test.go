@@ -112,9 +112,11 @@ func (m *tenures) takeAs(rt *rapid.T, id string) {
 		rt.Fatal(err)
 	}
 	o := &owner{id: id, ledger: l, claims: map[int]*modelHold{}, suspects: map[int]bool{}}
-	if o.tenure, err = l.Take(m.t.Context(), m.consumer, modelPartition, dedup.Ownership{Owner: id, Window: modelWindow, Types: []event.Type{"order.placed.v1"}}); err != nil {
+	taken, err := l.Take(m.t.Context(), m.consumer, []int{modelPartition}, dedup.Ownership{Owner: id, Window: modelWindow, Types: []event.Type{"order.placed.v1"}})
+	if err != nil {
 		rt.Fatal(err)
 	}
+	o.tenure = taken[modelPartition]
 	if len(m.owners) > 0 {
 		if m.current().left {
 			clear(m.started)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,11 +40,11 @@ func (s shop) take(owner string) *dedup.Tenure {
 
 func (s shop) takeOf(partition int, owner string) *dedup.Tenure {
 	s.Helper()
-	tenure, err := s.ledger.Take(s.Context(), "payment", partition, dedup.Ownership{Owner: owner, Window: 16, Types: []event.Type{"order.placed.v1"}})
+	taken, err := s.ledger.Take(s.Context(), "payment", []int{partition}, dedup.Ownership{Owner: owner, Window: 16, Types: []event.Type{"order.placed.v1"}})
 	if err != nil {
 		s.Fatal(err)
 	}
-	return tenure
+	return taken[partition]
 }
 
 func keyOf(n int) event.EventKey { return event.NewEventKey("/order", fmt.Sprintf("o-%d", n)) }
@@ -97,6 +98,43 @@ func TestPartitions_next_owner_knows_what_has_ended(t *testing.T) {
 		s.want(second, n, uint64(20+n), dedup.Done)
 	}
 	s.want(second, 5, 30, dedup.Claimed)
+}
+
+// Partitions that are taken together are read in one go: each gets its own, and a page
+// that cannot be read holds up its own partition alone.
+func TestPartitions_taken_together_know_their_own(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	first := map[int]*dedup.Tenure{}
+	for _, partition := range []int{3, 7, 12} {
+		first[partition] = s.takeOf(partition, "a")
+		s.complete(s.want(first[partition], partition, uint64(10+partition), dedup.Claimed), partition)
+	}
+	running := s.want(first[7], 70, 27, dedup.Claimed)
+	if err := s.ledger.Release(t.Context(), running, &event.Attempt{Number: 1, Error: "declined"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.bus.Conn().Request(s.bus.Names().Root("ledger.payment.12.page"), []byte("scrawl"), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	second, err := s.ledger.Take(t.Context(), "payment", []int{3, 7, 12, 20}, dedup.Ownership{Owner: "b", Window: 16, Types: []event.Type{"order.placed.v1"}})
+	if !errors.Is(err, dedup.ErrBadMark) || !strings.Contains(err.Error(), "partition 12") {
+		t.Errorf("error %v, want one of partition 12", err)
+	}
+	if len(second) != 3 || second[12] != nil {
+		t.Fatalf("taken are %v", second)
+	}
+	for _, partition := range []int{3, 7} {
+		if floor := second[partition].Floor(); floor != uint64(10+partition) {
+			t.Errorf("floor of %d is %d", partition, floor)
+		}
+		s.want(second[partition], partition, uint64(30+partition), dedup.Done)
+	}
+	s.want(second[3], 7, 34, dedup.Claimed) // what another one remembers
+	if c := s.want(second[7], 70, 38, dedup.Claimed); len(c.Attempts) != 1 {
+		t.Errorf("attempts %+v", c.Attempts)
+	}
+	s.want(second[20], 3, 40, dedup.Claimed)
 }
 
 func TestPartitions_fenced_owner_stores_nothing(t *testing.T) {
@@ -230,11 +268,11 @@ func TestPartitions_types_that_come_later_are_behind_the_floor(t *testing.T) {
 	s := newShop(t)
 	take := func(owner string, types ...event.Type) *dedup.Tenure {
 		t.Helper()
-		tenure, err := s.ledger.Take(t.Context(), "payment", 7, dedup.Ownership{Owner: owner, Window: 16, Types: types})
+		taken, err := s.ledger.Take(t.Context(), "payment", []int{7}, dedup.Ownership{Owner: owner, Window: 16, Types: types})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return tenure
+		return taken[7]
 	}
 	behind := func(tenure *dedup.Tenure, want map[event.Type]uint64) {
 		t.Helper()

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,10 +34,55 @@ type Ownership struct {
 	Known []event.Type
 }
 
-// Take makes a process the owner of a partition: nothing that an owner before it sends
-// from now on is stored. Errors match [ErrNoStream], [ErrBadMark], [bus.ErrConflict] when others
-// keep taking the partition, or are those of [bus.Bus.Latest] and [bus.Pending.Wait].
-func (l *Partitions) Take(ctx context.Context, c event.Consumer, partition int, o Ownership) (*Tenure, error) {
+// takers is how many partitions are fenced at once.
+const takers = 8
+
+// Take makes a process the owner of partitions: nothing that an owner before it sends
+// from now on is stored. It returns the tenures of those that it has taken, by partition,
+// also with an error, which is of the others. Errors match [ErrNoStream], [ErrBadMark],
+// [bus.ErrConflict] when others keep taking a partition, or are those of
+// [bus.Bus.Latest] and [bus.Pending.Wait].
+func (l *Partitions) Take(ctx context.Context, c event.Consumer, partitions []int, o Ownership) (map[int]*Tenure, error) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	var errs []error
+	loads := map[int]*loading{}
+	places := make(chan struct{}, takers)
+	for _, n := range partitions {
+		all.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			t := l.tenure(c, n, o)
+			before, err := t.fence(ctx, o)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, fmt.Errorf("dedup: take partition %d of %s: %w", n, c, err))
+				return
+			}
+			loads[n] = &loading{Tenure: t, before: before, started: map[event.BinaryKey]uint64{}, told: map[event.EventKey]uint64{}}
+		})
+	}
+	all.Wait()
+	if err := l.load(ctx, c, loads); err != nil {
+		return nil, errors.Join(append(errs, fmt.Errorf("dedup: take partitions of %s: %w", c, err))...)
+	}
+	taken := map[int]*Tenure{}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for n, t := range loads {
+		if t.err != nil {
+			errs = append(errs, fmt.Errorf("dedup: take partition %d of %s: %w", n, c, t.err))
+			continue
+		}
+		t.loaded()
+		taken[n] = t.Tenure
+		l.tenures[t.Tenure] = struct{}{}
+	}
+	return taken, errors.Join(errs...)
+}
+
+func (l *Partitions) tenure(c event.Consumer, partition int, o Ownership) *Tenure {
 	t := &Tenure{
 		ledger: l, consumer: c, partition: partition, owner: o.Owner, most: o.Window,
 		root: fmt.Sprintf("%s%s.%d.", l.marks.prefix, c, partition),
@@ -42,22 +90,7 @@ func (l *Partitions) Take(ctx context.Context, c event.Consumer, partition int, 
 		stories: map[event.EventKey]entry{}, suspects: map[event.BinaryKey]struct{}{}, running: map[event.EventKey]struct{}{},
 	}
 	t.subject = t.root + pageSuffix[1:]
-	before, err := t.fence(ctx, o)
-	if err == nil {
-		err = t.load(ctx)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("dedup: take partition %d of %s: %w", partition, c, err)
-	}
-	if before.kind == "" || before.kind == pageFarewell {
-		clear(t.suspects)
-	} else {
-		t.careful = before.window
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.tenures[t] = struct{}{}
-	return t, nil
+	return t
 }
 
 // fence writes the first page of the tenure, and returns the page before it.
@@ -110,20 +143,38 @@ const (
 	loadRetry = 20 * time.Millisecond
 )
 
-// load reads the pages and records of the partition, up to the fence: a replica that
-// has stored it has stored all before it.
-func (t *Tenure) load(ctx context.Context) error {
-	started := map[event.BinaryKey]uint64{} // the page that says so
-	told := map[event.EventKey]uint64{}     // the record that came after
-	now, err := t.ledger.Now(ctx)
+// loading is a tenure whose pages and records are read.
+type loading struct {
+	*Tenure
+	before  page                       // the last one of the owner before
+	started map[event.BinaryKey]uint64 // the page that says so
+	told    map[event.EventKey]uint64  // the record that came after
+	err     error                      // what cannot be read
+}
+
+// load reads the pages and records of partitions, up to their fences: a replica that has
+// stored one has stored all before it. It reads them in one go: to find those of one
+// partition the server looks at every message of the stream.
+func (l *Partitions) load(ctx context.Context, c event.Consumer, loads map[int]*loading) error {
+	if len(loads) == 0 {
+		return nil
+	}
+	now, err := l.Now(ctx)
 	if err != nil {
 		return err
 	}
-	t.clock, t.began = now, time.Now()
-	next := uint64(1)
-	for next <= t.last {
-		messages, err := jetstreamext.GetBatch(ctx, t.ledger.marks.bus.JetStream(), t.ledger.marks.stream, loadBatch,
-			jetstreamext.GetBatchSubject(t.root+"*"), jetstreamext.GetBatchSeq(next))
+	root, last := l.marks.prefix+string(c)+".", uint64(0)
+	filter := root + "*.*"
+	for _, t := range loads {
+		t.clock, t.began = now, time.Now()
+		last = max(last, t.last)
+		if len(loads) == 1 {
+			filter = t.root + "*"
+		}
+	}
+	for next := uint64(1); next <= last; {
+		messages, err := jetstreamext.GetBatch(ctx, l.marks.bus.JetStream(), l.marks.stream, loadBatch,
+			jetstreamext.GetBatchSubject(filter), jetstreamext.GetBatchSeq(next))
 		if err != nil {
 			return fmt.Errorf("%w: %w", bus.ErrUnavailable, err)
 		}
@@ -133,39 +184,53 @@ func (t *Tenure) load(ctx context.Context) error {
 				break
 			}
 			next = m.Sequence + 1
-			if m.Subject != t.subject {
-				if err = t.tell(m, told); err != nil {
-					return err
-				}
-				continue
+			partition, _, _ := strings.Cut(m.Subject[len(root):], ".")
+			if n, err := strconv.Atoi(partition); err == nil && loads[n] != nil {
+				loads[n].take(m, now)
 			}
-			p, err := pageOf(m)
-			if err != nil {
-				return err
-			}
-			if m.Sequence == t.last {
-				break
-			}
-			t.read(m, p, now, started)
+		}
+		if next > before {
+			continue // also if the server was too slow for all of them
 		}
 		if err != nil && !errors.Is(err, jetstreamext.ErrNoMessages) {
 			return fmt.Errorf("%w: %w", bus.ErrUnavailable, err)
 		}
-		if next == before {
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("%w: %w", bus.ErrUnavailable, context.Cause(ctx))
-			case <-time.After(loadRetry):
-			}
-		}
-	}
-	t.pages = append(t.pages, sighted{t.last, now})
-	for k, page := range started {
-		if told[k.Key()] < page && !t.ended.has(digest(k[:16])) {
-			t.suspects[k] = struct{}{}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", bus.ErrUnavailable, context.Cause(ctx))
+		case <-time.After(loadRetry):
 		}
 	}
 	return nil
+}
+
+// take takes in one message from before the fence.
+func (t *loading) take(m *jetstream.RawStreamMsg, now time.Time) {
+	if m.Sequence >= t.last || t.err != nil {
+		return
+	}
+	if m.Subject != t.subject {
+		t.err = t.tell(m, t.told)
+		return
+	}
+	var p page
+	if p, t.err = pageOf(m); t.err == nil {
+		t.read(m, p, now, t.started)
+	}
+}
+
+// loaded is called when all of it is read.
+func (t *loading) loaded() {
+	t.pages = append(t.pages, sighted{t.last, t.clock})
+	if t.before.kind == "" || t.before.kind == pageFarewell {
+		return
+	}
+	t.careful = t.before.window
+	for k, page := range t.started {
+		if t.told[k.Key()] < page && !t.ended.has(digest(k[:16])) {
+			t.suspects[k] = struct{}{}
+		}
+	}
 }
 
 // read takes in what a page says.

@@ -47,10 +47,11 @@ func (o *Owner) enter(ctx context.Context, r *dedup.Request) error {
 	defer o.mu.Unlock()
 	t := o.tenures[r.Consumer]
 	if t == nil || lost(t) {
-		var err error
-		if t, err = o.Take(ctx, r.Consumer, o.partition, dedup.Ownership{Owner: o.id, Window: 64}); err != nil {
+		taken, err := o.Take(ctx, r.Consumer, []int{o.partition}, dedup.Ownership{Owner: o.id, Window: 64})
+		if err != nil {
 			return err
 		}
+		t = taken[o.partition]
 		o.tenures[r.Consumer] = t
 		o.sequence = max(o.sequence, t.Floor())
 	}
