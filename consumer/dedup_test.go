@@ -65,10 +65,11 @@ func TestDoubled_events_on_two_processes_take_effect_once(t *testing.T) {
 		})
 		cfg := config()
 		cfg.InFlight = cfg.Concurrency // so that both get some
-		s.start(cfg, slow, nil)
-		s.start(cfg, slow, nil)
-		// Of two owners that begin at once the later one's fence has handlers run again.
-		bustest.Eventually(t, soon, func() error { return balanced(t.Context(), s, 2) })
+		for members := 1; members <= 2; members++ {
+			s.start(cfg, slow, nil)
+			// Of two owners that begin at once the later one's fence has handlers run again.
+			bustest.Eventually(t, soon, func() error { return balanced(t.Context(), s, members) })
+		}
 		var events []event.Event
 		for i := range 50 {
 			e, err := s.bus.Seal(draft(fmt.Sprint("o-", i)))

@@ -114,6 +114,7 @@ func TestHeldEventsAreKeptAliveLongerThanAckWait(t *testing.T) {
 		cfg.Lease, cfg.HandlerTimeout = 2*time.Second, time.Second // no less, for a busy machine
 		var runs tally
 		p := s.start(cfg, counting(&runs), nil)
+		bustest.Eventually(t, soon, func() error { return balanced(t.Context(), s, 1) })
 		other := s.start(cfg, counting(&runs), nil)
 		const before, after = 50, 20
 		bustest.Eventually(t, soon, func() error { return balanced(t.Context(), s, 2) })
