@@ -31,6 +31,7 @@ type Breaker struct {
 	probe      uint64                 // the last probe's number
 	stats      BreakerStats
 
+	governor  func() time.Duration // nil for none
 	listeners []func(Transition)
 	untold    []Transition
 	telling   bool // somebody is telling the listeners
@@ -75,6 +76,9 @@ func NewBreaker(cfg BreakerConfig) (*Breaker, error) {
 // Name returns the breaker's name.
 func (b *Breaker) Name() string { return b.cfg.Name }
 
+// Probes is how many calls a half-open breaker lets through.
+func (b *Breaker) Probes() int { return b.cfg.Probes }
+
 // Permit lets one call through. Report the end of the call with [Permit.Done] on
 // every path, also when it panics. Do not copy it.
 type Permit struct {
@@ -97,7 +101,7 @@ func (b *Breaker) Allow() (Permit, error) {
 	b.mu.Lock()
 	defer b.unlock()
 	now := b.now()
-	if b.state == Open && now >= b.until {
+	if b.state == Open && now >= b.until && b.governed() <= 0 {
 		b.turn(now, Transition{To: HalfOpen, Event: EventWaited})
 	}
 	if b.rejects(now) {
@@ -125,13 +129,13 @@ func (b *Breaker) look() error {
 }
 
 func (b *Breaker) rejects(now time.Duration) bool {
-	return b.state == Open && now < b.until || b.state == HalfOpen && len(b.probes)+b.proved >= b.cfg.Probes
+	return b.governed() > 0 || b.state == Open && now < b.until || b.state == HalfOpen && len(b.probes)+b.proved >= b.cfg.Probes
 }
 
 // reject makes the error of a call that is not let through.
 func (b *Breaker) reject(now time.Duration) error {
 	b.stats.Rejected++
-	err := &OpenError{Breaker: b.cfg.Name, State: b.state, StaysOpen: b.staysOpen(now)}
+	err := &OpenError{Breaker: b.cfg.Name, State: b.state, StaysOpen: max(b.staysOpen(now), b.governed())}
 	err.RetryAfter = err.StaysOpen + time.Duration(rand.Float64()*float64(b.cfg.OpenFor)) //nolint:gosec // jitter
 	if e := b.cfg.Logger.Debug(); e.Enabled() {
 		e.Str(keyBreaker, b.cfg.Name).Stringer(keyState, b.state).Str(keyEvent, "rejected").Float64(keyLatency, 0).
@@ -310,6 +314,23 @@ func (b *Breaker) Describe() string {
 		opens += fmt.Sprintf(", slow after %v", c.SlowAfter)
 	}
 	return fmt.Sprintf("breaker %s (%s, open for %v, %d probes)", c.Name, opens, c.OpenFor, c.Probes)
+}
+
+// Govern has f asked before each call. While it returns a time over 0, no call is let
+// through for so long, whatever the breaker's state is: for those who share a state
+// with other processes. f must be quick, and may not call the breaker.
+func (b *Breaker) Govern(f func() time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.governor = f
+}
+
+// governed is for how long nothing is let through. The caller holds b.mu.
+func (b *Breaker) governed() time.Duration {
+	if b.governor == nil {
+		return 0
+	}
+	return b.governor()
 }
 
 // Notify has f called for each transition from now on, also for those that [Breaker.Open]

@@ -1,0 +1,9 @@
+package fleet_test
+
+import (
+	"testing"
+
+	"github.com/farandole/farandole/bustest"
+)
+
+func TestMain(m *testing.M) { bustest.Main(m) }

@@ -1,0 +1,151 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/internal/pauses"
+)
+
+// follow keeps up with what is shared until ctx ends.
+func (f *Breaker) follow(ctx context.Context) {
+	f.store.Follow(ctx, f.cfg.Consumer, func(d pauses.Document) {
+		f.learn(d.Breakers[f.name])
+		f.signal() // it stops at once, and then finds out for how long
+		f.measure(ctx)
+		f.signal()
+	}, func(err error) {
+		f.mu.Lock()
+		f.known, f.stale = true, true
+		f.mu.Unlock()
+		if unusable(err) {
+			f.warn(err)
+		}
+		f.signal()
+	})
+}
+
+// unusable says that there is no bucket for this process, as opposed to one that does
+// not answer now.
+func unusable(err error) bool {
+	return errors.Is(err, bus.ErrNoStream) || errors.Is(err, bus.ErrDenied)
+}
+
+// warn says once that this process has the breaker for itself.
+func (f *Breaker) warn(err error) {
+	f.mu.Lock()
+	before := f.warned
+	f.warned = true
+	f.mu.Unlock()
+	if !before {
+		f.log.Warn().Err(err).Msg("the breaker cannot be shared: this process has it for itself")
+	}
+}
+
+// learn takes note of what is shared.
+func (f *Breaker) learn(b pauses.Breaker) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.warned {
+		f.warned = false
+		f.log.Info().Msg("the breaker is shared again")
+	}
+	if !f.known || f.stale || b.Term > f.shared.Term {
+		f.known, f.stale = true, false
+		if b.Term > 0 || f.shared.State == "" {
+			f.adopt(b)
+		}
+	}
+}
+
+// adopt makes what is shared count. The caller holds f.mu.
+func (f *Breaker) adopt(b pauses.Breaker) {
+	f.timed = f.timed && f.shared.Until.Equal(b.Until)
+	f.shared = b
+}
+
+// measure finds out how long the state lasts, by the server's clock.
+func (f *Breaker) measure(ctx context.Context) {
+	f.mu.Lock()
+	until, timed := f.shared.Until, f.timed || f.shared.Until.IsZero()
+	f.mu.Unlock()
+	if timed {
+		return
+	}
+	now, err := f.store.Now(ctx)
+	if err != nil {
+		return // nothing counts as over until it is known
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.shared.Until.Equal(until) {
+		f.until, f.timed = time.Now().Add(until.Sub(now)), true
+	}
+}
+
+// share changes what is shared. change gets it as it is stored, and the server's time; it
+// returns false to leave it. What is stored in the end counts for this process, too.
+// Without a bucket change gets what this process has, and its own time.
+func (f *Breaker) share(ctx context.Context, change func(b *pauses.Breaker, now time.Time) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
+	defer cancel()
+	var before, after pauses.Breaker
+	wrote := false
+	now, err := f.store.Now(ctx)
+	if err == nil {
+		var d pauses.Document
+		d, err = f.store.Update(ctx, f.cfg.Consumer, func(d *pauses.Document) bool {
+			before = d.Breakers[f.name]
+			after = before
+			if wrote = change(&after, now); !wrote {
+				return false
+			}
+			after.Term++
+			if d.Breakers == nil {
+				d.Breakers = map[string]pauses.Breaker{}
+			}
+			d.Breakers[f.name] = after
+			return true
+		})
+		after = d.Breakers[f.name]
+	}
+	f.mu.Lock()
+	switch {
+	case err != nil && unusable(err):
+		f.mu.Unlock()
+		f.warn(err)
+		f.mu.Lock()
+		now, before, after = time.Now(), f.shared, f.shared
+		if wrote = change(&after, now); wrote {
+			after.Term++
+		}
+	case err != nil:
+		f.mu.Unlock()
+		f.log.Debug().Err(err).Msg("breaker's change not shared yet")
+		return err
+	}
+	if wrote || after.Term > f.shared.Term {
+		f.adopt(after)
+		f.until, f.timed = time.Now().Add(after.Until.Sub(now)), true
+	}
+	f.mu.Unlock()
+	if wrote && before.State != after.State && before.State != "" {
+		f.tell(ctx, after, err == nil)
+	}
+	return nil
+}
+
+// tell logs a change that this process has made, and publishes it as an event.
+func (f *Breaker) tell(ctx context.Context, b pauses.Breaker, shared bool) {
+	line := f.log.Info()
+	if b.State == pauses.Open {
+		line = f.log.Warn()
+	}
+	line.Str("state", string(b.State)).Time("until", b.Until).Str("by", b.By).Str("why", b.Why).Bool("shared", shared).
+		Msg("breaker of the consumer has changed its state")
+	if err := publish(ctx, f.bus, f.cfg.Consumer, f.name, b); err != nil {
+		f.log.Warn().Err(err).Msg("the breaker's change is not told on the bus")
+	}
+}
