@@ -13,6 +13,7 @@ import (
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/testkit/wiretap"
+	"github.com/farandole/farandole/topology"
 )
 
 func TestPartitions_handle_each_event_once_in_order_of_its_key(t *testing.T) {
@@ -158,6 +159,37 @@ func TestPartitions_begin_where_the_ledger_before_has_ended(t *testing.T) {
 	if n := runs.total(); n != 13 {
 		t.Errorf("%d events handled, want 13", n)
 	}
+}
+
+// What was handled before the consumer had partitions is told by sequences of a stream
+// that is gone: in the one made anew nothing was.
+func TestPartitions_stream_made_anew_after_another_ledger(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	var runs tally
+	s.publishN(10)
+	kv := s.start(config(), counting(&runs), nil)
+	s.settled("payment")
+	if err := kv.stop(); err != nil {
+		t.Fatal(err)
+	}
+	s.kind = partitionKind
+	s.start(config(), counting(&runs), nil)
+	s.publish(draft("old"))
+	bustest.Eventually(t, soon, func() bool { return runs.of("old") == 1 })
+	if err := s.bus.JetStream().DeleteStream(t.Context(), s.bus.Names().EventsStream()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := topology.Provision(t.Context(), s.bus, topology.New(s.bus.Names(), topology.Config{})); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(draft("new-1"), draft("new-2"))
+	bustest.Eventually(t, soon, func() error {
+		if n := runs.of("new-1") + runs.of("new-2"); n != 2 {
+			return fmt.Errorf("%d events of the new stream handled, want 2", n)
+		}
+		return nil
+	})
 }
 
 // stoppedAsking is a ledger whose consumer is stopped when it asks for partitions.

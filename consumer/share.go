@@ -105,6 +105,7 @@ type before struct {
 // while no partition has had an owner: the ledger before knows what became of them.
 func (s *share) lookBack(ctx context.Context) error {
 	c := s.consumer
+	s.before = before{} // a stream that was made anew has neither the durable nor its sequences
 	found, err := durable.Look(ctx, c.bus, c.bus.Names().EventsStream(), string(c.cfg.Name))
 	if err != nil || found == nil {
 		return err
@@ -254,10 +255,14 @@ func (s *share) take(ctx context.Context, free []int) map[int]*partition {
 	if len(free) == 0 {
 		return nil
 	}
-	tenures, err := s.ledger.Take(ctx, s.consumer.cfg.Name, free, dedup.Ownership{
-		Owner: s.group.ID(), Window: s.consumer.cfg.InFlight, Types: s.consumer.registry.types,
-		From: s.before.floor, Known: s.before.types,
-	})
+	err := s.lookBack(ctx)
+	var tenures map[int]*dedup.Tenure
+	if err == nil {
+		tenures, err = s.ledger.Take(ctx, s.consumer.cfg.Name, free, dedup.Ownership{
+			Owner: s.group.ID(), Window: s.consumer.cfg.InFlight, Types: s.consumer.registry.types,
+			From: s.before.floor, Known: s.before.types,
+		})
+	}
 	switch {
 	case err == nil:
 		s.consumer.health.Clear(partShare)

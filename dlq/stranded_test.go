@@ -95,6 +95,16 @@ func TestStats_tell_what_waits_for_a_consumer_that_does_not_exist(t *testing.T) 
 	if got := stranded(); got != "[{Consumer:payment Deferred:2 Arrived:2 Unknown:1}]" {
 		t.Errorf("without payment: %s", got)
 	}
+	f.check(f.send(&nats.Msg{Subject: f.names.Root("ledger.payment.3.page")}))
+	if got := stranded(); got != "[]" {
+		t.Errorf("while payment has pages: %s", got)
+	}
+	events, err := f.bus.JetStream().Stream(t.Context(), f.names.EventsStream())
+	f.check(err)
+	f.check(events.Purge(t.Context(), jetstream.WithPurgeSubject(f.names.Root("ledger.payment.>")))) // as a person retires it
+	if got := stranded(); got != "[{Consumer:payment Deferred:2 Arrived:2 Unknown:1}]" {
+		t.Errorf("when its pages are purged: %s", got)
+	}
 	c, err := f.queue.Get(t.Context(), id(0))
 	f.check(err)
 	if !strings.HasSuffix(c.Verdict, "; no consumer payment exists: start it, and the event goes on") {
