@@ -43,7 +43,7 @@ func serve(ctx context.Context, b *bus.Bus, breaker *resilience.Breaker, guard *
 	return c.Run(ctx)
 }
 
-func TestServe_of_the_documentation(t *testing.T) {
+func TestServeOfTheDocumentation(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
 	breaker, err := resilience.NewBreaker(resilience.BreakerConfig{Name: "gateway", Failures: 1})

@@ -51,7 +51,7 @@ func (s *system) balanced(members int) {
 
 // A dependency that is down for many open periods is called only by what was under way
 // and by probes. No event is parked, and only the failures before the opening are attempts.
-func TestDown_for_five_open_periods(t *testing.T) {
+func TestDownForFiveOpenPeriods(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(s *system) {
 		const events = 200
@@ -107,7 +107,7 @@ func TestDown_for_five_open_periods(t *testing.T) {
 
 // What the processes hold when the breaker opens stays theirs, and the server delivers
 // nothing more, to whomever.
-func TestOpening_pauses_the_consumer_at_the_server(t *testing.T) {
+func TestOpeningPausesTheConsumerAtTheServer(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(s *system) {
 		s.start()
@@ -132,7 +132,7 @@ func TestOpening_pauses_the_consumer_at_the_server(t *testing.T) {
 }
 
 // The process that opened the breaker dies: the others resume by themselves.
-func TestOpener_dies(t *testing.T) {
+func TestOpenerDies(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(s *system) {
 		opener := s.start()
@@ -142,13 +142,13 @@ func TestOpener_dies(t *testing.T) {
 		s.start()
 		opener.kill()
 		s.gateway.down.Store(false)
-		s.done(30)
+		s.handled(30)
 		s.closes()
 	})
 }
 
 // The process that probes dies in the middle of its probe: another one probes.
-func TestProber_dies(t *testing.T) {
+func TestProberDies(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(s *system) {
 		first := s.start()
@@ -174,13 +174,13 @@ func TestProber_dies(t *testing.T) {
 			}
 		}
 		close(hang)
-		s.done(40)
+		s.handled(40)
 		s.closes()
 	})
 }
 
 // Both processes open at once: it is one opening, and one of them probes.
-func TestTwo_open_at_once(t *testing.T) {
+func TestTwoOpenAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	both := []*process{s.start(), s.start()}
@@ -212,7 +212,7 @@ func TestTwo_open_at_once(t *testing.T) {
 }
 
 // NATS restarts while the breaker is open: it stays open until its time is over, and closes.
-func TestNATS_restarts_while_open(t *testing.T) {
+func TestNATSRestartsWhileOpen(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	s.start()
@@ -222,12 +222,12 @@ func TestNATS_restarts_while_open(t *testing.T) {
 	s.server.Stop(t)
 	s.gateway.down.Store(false)
 	s.server.Restart(t)
-	s.done(10)
+	s.handled(10)
 	s.closes()
 }
 
 // Without the bucket each process has the breaker for itself, and says so once.
-func TestNo_bucket(t *testing.T) {
+func TestNoBucket(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	if err := s.bus.JetStream().DeleteKeyValue(t.Context(), s.names.Bucket(event.PausesBucket)); err != nil {
@@ -248,7 +248,7 @@ func TestNo_bucket(t *testing.T) {
 	bustest.Provision(t, s.bus, topology.Config{})
 }
 
-func TestNew_names_what_is_wrong(t *testing.T) {
+func TestNewNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
 	breaker, err := resilience.NewBreaker(resilience.BreakerConfig{Name: "Gate Way"})

@@ -196,6 +196,20 @@ func (s *system) publish(n int) {
 // done waits until so many events have been handled, each once.
 func (s *system) done(n int) {
 	s.Helper()
+	s.handled(n)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, runs := range s.runs {
+		if runs != 1 {
+			s.Errorf("%s was handled %d times", id, runs)
+		}
+	}
+}
+
+// handled waits until so many events have been handled. What a process does that dies
+// may be done again.
+func (s *system) handled(n int) {
+	s.Helper()
 	bustest.Eventually(s, soon, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -204,13 +218,6 @@ func (s *system) done(n int) {
 		}
 		return nil
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, runs := range s.runs {
-		if runs != 1 {
-			s.Errorf("%s was handled %d times", id, runs)
-		}
-	}
 }
 
 // shared is what the processes agree on.
