@@ -117,8 +117,11 @@ func (r run) has(d digest) bool {
 	return found
 }
 
-// forget drops the runs that are older than the retention.
+// forget drops what is older than the retention.
 func (x *index) forget(now time.Time) {
 	oldest := x.slotOf(now.Add(-x.retention))
+	if x.slot < oldest {
+		clear(x.recent)
+	}
 	x.runs = slices.DeleteFunc(x.runs, func(r run) bool { return r.slot < oldest })
 }

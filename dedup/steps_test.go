@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,6 +42,43 @@ func subjectsOf(tb testing.TB, b *bus.Bus, name, filter string) map[string]uint6
 		counts[b.Names().Published(subject)] += n
 	}
 	return counts
+}
+
+func TestPartitions(t *testing.T) {
+	t.Parallel()
+	shared := bustest.NewBus(t)
+	var partitions atomic.Int64 // each test has one
+	deduptest.Run(t, func(t *testing.T, retention time.Duration) deduptest.Backend {
+		t.Helper()
+		b, partition := shared, int(partitions.Add(1))
+		if retention < time.Hour {
+			b = bustest.NewBus(t)
+		}
+		return deduptest.Backend{
+			Open: func() deduptest.Ledger {
+				l := newOwner(t, b, partition, dedup.PartitionsConfig{Retention: retention})
+				ctx, cancel := context.WithCancel(context.Background())
+				ended := make(chan error)
+				go func() { ended <- l.Run(ctx) }()
+				t.Cleanup(func() {
+					cancel()
+					if err := <-ended; err != nil {
+						t.Error(err)
+					}
+				})
+				return l
+			},
+			Names:  b.Names(),
+			Stored: func(subject string) int { return stored(t, b, subject) },
+			Marks: func() int {
+				marks := subjects(t, b, "ledger.>")
+				maps.DeleteFunc(marks, func(subject string, _ uint64) bool { return strings.HasSuffix(subject, ".page") })
+				return len(marks)
+			},
+			Owned: true,
+			Pass:  func(d time.Duration) { <-time.After(d) },
+		}
+	})
 }
 
 // newOwner is a process with a partition.

@@ -21,7 +21,7 @@ type Ledger interface {
 }
 
 // Backend is one fresh set of marks, and what the suite needs to see around it.
-// All fields are required.
+// All fields but Owned are required.
 type Backend struct {
 	// Open returns another worker's ledger on the marks, as another process
 	// would open it.
@@ -33,6 +33,9 @@ type Backend struct {
 	Stored func(subject string) int
 	// Marks counts the marks, those that have expired excluded.
 	Marks func() int
+	// Owned says that events belong to one worker at a time: with its first claim a
+	// worker that Open returned takes them from the one before.
+	Owned bool
 	// Pass lets d pass by the clock of the marks: it waits, or moves the clock.
 	Pass func(d time.Duration)
 }
@@ -152,6 +155,23 @@ func (b *rig) eventually(within time.Duration, done func() bool) {
 		b.Pass(step)
 		passed += step
 	}
+}
+
+// rival is another worker that claims while l works. Of owned events it is l itself.
+func (b *rig) rival(l Ledger) Ledger {
+	if b.Owned {
+		return l
+	}
+	return b.Open()
+}
+
+// untold is the state of an event about which there is nothing to say once its claim
+// is over: owners write none.
+func (b *rig) untold(state string) string {
+	if b.Owned {
+		return ""
+	}
+	return state
 }
 
 func (b *rig) ok(err error) {
