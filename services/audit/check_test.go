@@ -75,6 +75,7 @@ func sound() Evidence {
 	e.Inbox = []Mark{{"order", "good-" + captured, "done"}, {"order", "garbage", "parked"}, {"order", "gone", "discarded"}}
 	e.Letters = append(e.Letters, Letter{"order.garbage", "order", "decode", "garbage", ""})
 	e.Events["nobody"] = []Event{{Sequence: 98, EventKey: "forged", ID: "forged", Source: "/mallory", Type: placed}}
+	e.Events["payment-gateway"] = []Event{{Sequence: 97, EventKey: "opened", ID: "payment-gateway-1-2", Source: "/payment", Type: "breaker.opened.v1"}}
 	return e
 }
 

@@ -27,9 +27,9 @@
 //
 //   - A timeout, a broken connection and a status of 500 or more are tried again.
 //     After a 429 or 503 the service waits as long as Retry-After says, at most 30 s.
-//   - After five of these or of 429 in a row the breaker of the gateway opens. Until the
-//     gateway works again it is sent probes alone. An event that is not sent spends no
-//     attempt.
+//   - After five of these or of 429 in a row the breaker of the gateway opens, in all
+//     processes of the service (package resilience/fleet). Until the gateway works again
+//     one process sends it probes. What fails meanwhile spends no attempt.
 //   - 402 means that the gateway declines: the service emits payment.declined.v1.
 //   - Any other status of 400 to 499 means that the request is wrong. The event is
 //     dead-lettered at once.

@@ -26,7 +26,7 @@ func (s *Service) placed(ctx context.Context, e event.Event, p events.Placed) (c
 		}
 		c, err := s.gateway.charge(ctx, p)
 		if err != nil {
-			return r, nil, err
+			return r, nil, s.fleet.Excuse(err)
 		}
 		next, drafts := onCharge(r, p, c)
 		return next, drafts, nil
@@ -45,7 +45,7 @@ func (s *Service) compensate(ctx context.Context, e event.Event, orderID, reason
 		}
 		v, err := s.gateway.void(ctx, orderID)
 		if err != nil {
-			return r, nil, err
+			return r, nil, s.fleet.Excuse(err)
 		}
 		next, drafts := onVoid(r, v, reason)
 		return next, drafts, nil

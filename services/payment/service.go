@@ -17,6 +17,7 @@ import (
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/resilience"
+	"github.com/farandole/farandole/resilience/fleet"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -96,6 +97,7 @@ type Service struct {
 	consumer *consumer.Consumer
 	gateway  *client
 	breaker  *resilience.Breaker // of the gateway
+	fleet    *fleet.Breaker      // the same, shared by all processes of the service
 	metrics  *prometheus.Registry
 	poison   atomic.Bool
 
@@ -131,6 +133,9 @@ func New(b *bus.Bus, cfg Config) (*Service, error) {
 	cfg.Consumer.Name, cfg.Consumer.Source = Name, "/"+string(Name)
 	cfg.Consumer.Metrics, cfg.Consumer.Logger = s.metrics, cfg.Logger
 	if s.consumer, err = consumer.New(b, s.registry, cfg.Consumer); err != nil {
+		return nil, fmt.Errorf("payment: %w", err)
+	}
+	if s.fleet, err = fleet.New(b, fleet.Config{Consumer: Name, Breaker: s.breaker, Logger: cfg.Logger}); err != nil {
 		return nil, fmt.Errorf("payment: %w", err)
 	}
 	return s, nil
@@ -173,6 +178,11 @@ func (s *Service) Run(ctx context.Context) error {
 		return fmt.Errorf("payment: %w", err)
 	}
 	s.use(bucket)
+	sharing, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { s.fleet.Run(sharing, s.consumer) })
 	return s.consumer.Run(ctx)
 }
 
