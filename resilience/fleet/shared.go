@@ -143,7 +143,10 @@ func (f *Breaker) tell(ctx context.Context, b pauses.Breaker, shared bool) {
 	if b.State == pauses.Open {
 		line = f.log.Warn()
 	}
-	line.Str("state", string(b.State)).Time("until", b.Until).Str("by", b.By).Str("why", b.Why).Bool("shared", shared).
+	if !b.Until.IsZero() {
+		line = line.Time("until", b.Until)
+	}
+	line.Str("state", string(b.State)).Str("by", b.By).Str("why", b.Why).Bool("shared", shared).
 		Msg("breaker of the consumer has changed its state")
 	if err := publish(ctx, f.bus, f.cfg.Consumer, f.name, b); err != nil {
 		f.log.Warn().Err(err).Msg("the breaker's change is not told on the bus")

@@ -7,14 +7,13 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/internal/letters"
-	"github.com/farandole/farandole/resilience"
 	"github.com/farandole/farandole/services/payment/gateway"
 )
 
 // The refund fails, loses an answer or two, and works in the end.
 func TestRefund_that_fails_at_first(t *testing.T) {
 	t.Parallel()
-	sys := run(t, 1, Config{Breaker: resilience.BreakerConfig{Failures: 100}}) // else failures would be no attempts
+	sys := run(t, 1, Config{})
 	const orders = 5
 	for i := range orders {
 		sys.publish(placed(t, fmt.Sprint("o", i), "anna", fmt.Sprint("p", i)))
@@ -48,7 +47,7 @@ func TestRefund_that_fails_at_first(t *testing.T) {
 // a replay makes it once the gateway is back.
 func TestRefund_that_fails_for_good(t *testing.T) {
 	t.Parallel()
-	sys := run(t, 1, Config{Breaker: resilience.BreakerConfig{Failures: 100}}) // else it would be an outage
+	sys := run(t, 1, Config{})
 	sys.publish(placed(t, "o1", "anna", "e1"))
 	sys.publish(placed(t, "o2", "anna", "e2"))
 	sys.handled(2)

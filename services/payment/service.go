@@ -36,7 +36,8 @@ type Config struct {
 	// Defaults to 5 s.
 	Timeout time.Duration
 	// Breaker holds the settings of the gateway's breaker. The service sets its name,
-	// metrics and logger. Defaults to the breaker's defaults.
+	// metrics and logger. Defaults to opening for 1 s when half of at least 20 calls
+	// within 5 s have failed, and else to the breaker's defaults.
 	Breaker resilience.BreakerConfig
 	// Consumer holds the settings of the consumer. The service sets its name,
 	// source, metrics and logger. Defaults to the consumer's defaults.
@@ -52,6 +53,13 @@ const (
 	defaultTimeout        = 5 * time.Second
 	defaultHandlerTimeout = 10 * time.Second // the consumer's
 	defaultConcurrency    = 64               // the consumer's
+
+	// One payment for which the gateway always fails is not an outage: with its retries
+	// alone there are never so many calls in the window.
+	defaultFailureRate = 0.5
+	defaultWindow      = 5 * time.Second
+	defaultMinCalls    = 20
+	defaultOpenFor     = time.Second
 )
 
 func (c Config) withDefaults() Config {
@@ -63,6 +71,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Consumer.Concurrency == 0 {
 		c.Consumer.Concurrency = defaultConcurrency
+	}
+	if c.Breaker.Failures == 0 && c.Breaker.FailureRate == 0 {
+		c.Breaker.FailureRate, c.Breaker.Window, c.Breaker.MinCalls = defaultFailureRate, defaultWindow, defaultMinCalls
+	}
+	if c.Breaker.OpenFor == 0 {
+		c.Breaker.OpenFor = defaultOpenFor
 	}
 	if c.Breaker.ProbeTimeout == 0 && c.Timeout > 0 {
 		c.Breaker.ProbeTimeout = 2 * c.Timeout
