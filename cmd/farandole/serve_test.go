@@ -86,19 +86,27 @@ func serve(t *testing.T, args ...string) served {
 
 var client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-func get(t *testing.T, url string) string {
+// get waits for an answer. One of status 503 says to send the request again.
+func get(t *testing.T, url string) (body string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	must(t, err)
-	resp, err := client.Do(req)
-	must(t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	must(t, err)
-	if resp.StatusCode != http.StatusOK {
+	bustest.Eventually(t, soon, func() error {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		must(t, err)
+		resp, err := client.Do(req)
+		must(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		must(t, err)
+		switch body = string(text); resp.StatusCode {
+		case http.StatusOK:
+			return nil
+		case http.StatusServiceUnavailable:
+			return fmt.Errorf("GET %s: %s %s", url, resp.Status, body)
+		}
 		t.Fatalf("GET %s: %s %s", url, resp.Status, body)
-	}
-	return string(body)
+		return nil
+	})
+	return body
 }
 
 func (s served) place(t *testing.T, key, customer string) (id string) {
