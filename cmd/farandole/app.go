@@ -34,7 +34,9 @@ type app struct {
 	live bool
 	// shows says that stdout is a terminal.
 	shows bool
-	now   func() time.Time
+	// columns is how wide that terminal is; 0 without one, and tables are as wide as they are.
+	columns int
+	now     func() time.Time
 }
 
 func newApp(root *cli, std streams) *app {
@@ -46,9 +48,26 @@ func newApp(root *cli, std streams) *app {
 		root: root, in: bufio.NewReader(std.in), out: std.out, json: terminal.JSONWriter{W: std.out}, err: std.err, styled: styled,
 		asks:  isTerminal(std.in) && isTerminal(std.err),
 		live:  isTerminal(std.err),
-		shows: isTerminal(std.out),
-		now:   time.Now,
+		shows: isTerminal(std.out), columns: columnsOf(std.out),
+		now: time.Now,
 	}
+}
+
+func columnsOf(stream any) int {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return 0
+	}
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return columns
+}
+
+// table is [terminal.NewTable] for stdout: it fits the terminal.
+func (a *app) table(columns ...string) *terminal.Table {
+	return terminal.NewTable(columns...).Fit(a.columns)
 }
 
 func isTerminal(stream any) bool {

@@ -61,7 +61,7 @@ func (c *consumerListCmd) Run(ctx context.Context, a *app) error {
 			a.say("no consumers")
 			return nil
 		}
-		table := terminal.NewTable("CONSUMER", ">LAG", ">IN FLIGHT", ">RETRIES", ">PARTITIONS", ">MEMBERS", "PAUSED BY")
+		table := a.table("~CONSUMER", ">LAG", ">IN FLIGHT", ">RETRIES", ">PARTITIONS", ">MEMBERS", "~PAUSED BY")
 		for _, s := range all {
 			partitions, members := "-", "-"
 			if s.Partitions != nil {
@@ -145,7 +145,7 @@ func printPaused(a *app, paused []consumer.PausedStatus) error {
 }
 
 func printDurables(a *app, durables []consumer.DurableStatus) error {
-	table := terminal.NewTable("DURABLE", ">PENDING", ">ACK PENDING", ">REDELIVERED", ">PULLS")
+	table := a.table("~DURABLE", ">PENDING", ">ACK PENDING", ">REDELIVERED", ">PULLS")
 	for _, d := range durables {
 		table.Row(terminal.Cell(d.Name, 48), terminal.Number(d.Pending), terminal.Number(d.AckPending),
 			terminal.Number(d.Redelivered), terminal.Number(d.Pulls))
@@ -158,7 +158,7 @@ func printMembers(a *app, s consumer.Status) error {
 	if len(s.Members) == 0 {
 		return a.printf("no members: nobody works on it\n")
 	}
-	table := terminal.NewTable("MEMBER", "HOST", "SINCE", ">PARTITIONS", "")
+	table := a.table("MEMBER", "~HOST", "SINCE", ">PARTITIONS", "")
 	for _, m := range s.Members {
 		n, leaving := 0, ""
 		for _, p := range s.Partitions {
@@ -178,7 +178,7 @@ func printMembers(a *app, s consumer.Status) error {
 }
 
 func printPartitions(a *app, partitions []consumer.PartitionStatus) error {
-	table := terminal.NewTable(">PARTITION", "OWNER", ">FLOOR", ">LAG", ">RETRIES", "LAST PAGE")
+	table := a.table(">PARTITION", "~OWNER", ">FLOOR", ">LAG", ">RETRIES", "LAST PAGE")
 	for _, p := range partitions {
 		owner, page := "-", "-"
 		switch {

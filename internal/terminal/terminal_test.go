@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 	"pgregory.net/rapid"
@@ -142,9 +143,31 @@ func TestTable_aligns_by_what_is_seen(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := strings.NewReplacer("\x1b[1m", "", "\x1b[m", "").Replace(out.String())
-	want := "ID    COUNT  WHY\n日本      1  x\na     1,000  \nb         2  y\n"
+	want := "ID    COUNT  WHY\n日本      1  x\na     1,000\nb         2  y\n"
 	if plain != want {
 		t.Errorf("got\n%s\nwant\n%s", plain, want)
+	}
+}
+
+func TestTable_fits_the_terminal(t *testing.T) {
+	t.Parallel()
+	for _, columns := range []int{0, 10, 40, 50, 80} {
+		table := NewTable("~CONSUMER", ">LAG", "~WHY", "N").Fit(columns)
+		table.Row("billing-of-everything", "12", "the card was declined by the bank", "3")
+		table.Row("b", "1", "", "")
+		var out strings.Builder
+		if _, err := table.WriteTo(&out); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(strings.NewReplacer("\x1b[1m", "", "\x1b[m", "").Replace(out.String())) {
+			line = strings.TrimSuffix(line, "\n")
+			if w := utf8.RuneCountInString(line); columns >= 40 && w > columns || strings.HasSuffix(line, " ") {
+				t.Errorf("%d columns: %d are used by %q", columns, w, line)
+			}
+			if columns == 0 && strings.Contains(line, "…") {
+				t.Errorf("cut without a limit: %q", line)
+			}
+		}
 	}
 }
 
