@@ -13,21 +13,21 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// engine is a ledger over a store, whose workers compete for events: the rules of
-// claiming and settling, the same for every such store.
+// engine is a ledger over a store. Workers compete for events. The engine has the
+// rules of claiming and settling, which are the same for every store.
 type engine struct {
 	book
 	log zerolog.Logger
-	// clock is this process's; only differences of its readings are used.
+	// clock is the clock of this process. Only differences of its readings are used.
 	clock func() time.Time
 	live  live
-	// claimless says that an event delivered for the first time runs without a
-	// claim: the store fences its one write by the mark that is not there yet.
+	// claimless is true if an event that is delivered for the first time runs without
+	// a claim. The store's one write is then fenced: it fails if the mark exists.
 	claimless bool
-	// atomic says that the store makes out and a done mark durable together.
+	// atomic is true if the store writes outgoing events and the done mark in one batch.
 	atomic bool
 
-	worker string // random: tells this ledger's claims from all others
+	worker string // random; distinguishes this ledger's claims from all others
 	serial atomic.Uint64
 }
 
@@ -36,18 +36,18 @@ func newEngine(s store, retention time.Duration, clock func() time.Time, log zer
 }
 
 const (
-	// claimTries is how often a claim tries to write before it says busy. Each
-	// failed try means that somebody else has just written the mark.
+	// claimTries is how often a claim tries to write before it returns Busy. Each
+	// failed try means that another worker has just written the mark.
 	claimTries = 4
-	// retryMargin is added to what is left of another's lease, so that the
+	// retryMargin is added to the rest of another worker's lease, so that the
 	// next try does not come a moment too early.
 	retryMargin = 50 * time.Millisecond
 )
 
-// Claim takes an event for this worker, or says why not. A new event costs one
-// write, or none if this ledger works without claims. A lease that has run out is
-// taken over and counted as a crash; whether it has is judged by the store's clock,
-// which also stamped its last renewal: the clocks of workers have no say.
+// Claim takes an event for this worker, or returns why it cannot. A new event costs
+// one write, or none if this ledger works without claims. A lease that has run out is
+// taken over and counted as a crash. The store's clock decides whether it has run
+// out, and the same clock stamped its last renewal. The clocks of workers do not count.
 //
 // Errors match [ErrConfig] (the request), [ErrBadMark], [ErrNoBucket], or
 // those of [bus.Pending.Wait].
@@ -63,22 +63,22 @@ func (e *engine) Claim(ctx context.Context, r Request) (*Claim, error) {
 	}
 	c, err := e.claim(ctx, key, by, past, r)
 	if err != nil {
-		e.live.lose(key, by) // it may be stored without our knowing
+		e.live.lose(key, by) // the claim may be stored although no answer came
 		return nil, fmt.Errorf("dedup: claim %s: %w", key, err)
 	}
 	switch {
 	case c.Status == Claimed:
 		e.live.renew(key, by, c.renewed.Add(r.Lease))
 	case c.Status == Busy && len(past) > 0:
-		e.live.lose(key, by) // the names of lost claims may be needed yet
+		e.live.lose(key, by) // a later claim may need the names of lost claims
 	default:
 		e.live.drop(key, by)
 	}
 	return c, nil
 }
 
-// claim writes first and reads only if that fails: most events are new. A
-// conflict says no more than that somebody wrote the mark, never that the
+// claim writes first and reads only if that fails, because most events are new. A
+// conflict means only that another worker wrote the mark. It does not mean that the
 // event has taken effect.
 func (e *engine) claim(ctx context.Context, key, by string, past []string, r Request) (*Claim, error) {
 	if e.claimless && !r.Redelivered && r.Replay == 0 && len(past) == 0 {
@@ -116,8 +116,8 @@ func (e *engine) claim(ctx context.Context, key, by string, past []string, r Req
 	return &Claim{Request: r, Status: Busy, RetryIn: retryMargin}, nil
 }
 
-// judge says what a request gets that finds this entry, and, if it is
-// Claimed, the record that the claim follows.
+// judge returns the status of a request that finds this entry. If the status is
+// Claimed it also returns the record on which the claim builds.
 func (e *engine) judge(ctx context.Context, found entry, past []string, r Request) (record, Status, time.Duration, error) {
 	rec := found.record
 	switch rec.State {
@@ -129,7 +129,7 @@ func (e *engine) judge(ctx context.Context, found entry, past []string, r Reques
 		}
 	case stateClaimed:
 		if slices.Contains(past, rec.By) {
-			break // our own, left behind by an outage: nothing crashed
+			break // an outage left our own claim behind: nothing has crashed
 		}
 		now, err := e.store.now(ctx)
 		if err != nil {
@@ -138,21 +138,21 @@ func (e *engine) judge(ctx context.Context, found entry, past []string, r Reques
 		if left := found.created.Add(rec.lease()).Sub(now); left > 0 {
 			return rec, Busy, left + retryMargin, nil
 		}
-		rec.Crashes++ // it ended without an outcome
+		rec.Crashes++ // the worker ended without an outcome
 	case stateWaiting, stateKnown, "":
 	}
 	return rec, Claimed, 0, nil
 }
 
-// newBy names a claim: unique, and short because it is in every mark.
+// newBy returns a unique name for a claim. It is short because every mark holds one.
 func (e *engine) newBy() string {
 	return e.worker + "-" + strconv.FormatUint(e.serial.Add(1), 36)
 }
 
-// Partitions returns nil: whoever claims an event first has it.
+// Partitions returns nil: the worker that claims an event first has it.
 func (e *engine) Partitions() *Partitions { return nil }
 
-// Health returns nil: what these ledgers stand on tells its trouble by itself.
+// Health returns nil: these ledgers have no faults besides those that their calls return.
 func (e *engine) Health() error { return nil }
 
 // Run waits until ctx ends: there is nothing to do beside the calls.

@@ -10,12 +10,12 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// knownKey is where a ledger keeps what a consumer has been given: in place of
-// an event key, which is always 32 characters long.
+// knownKey stands in place of an event key in the mark that holds the subjects of a
+// consumer. It cannot be mistaken for one: an event key has 32 characters.
 const knownKey event.EventKey = "durable"
 
-// Subjects returns what [Ledger.Remember] was told for a consumer; false if it
-// was never told anything. Errors are those of [KV.Mark].
+// Subjects returns the subjects that were remembered for a consumer, and false if
+// there are none. Errors are those of [KV.Mark].
 func (b book) Subjects(ctx context.Context, c event.Consumer) ([]string, bool, error) {
 	found, err := b.lookUp(ctx, c, knownKey)
 	if err != nil {
@@ -24,10 +24,10 @@ func (b book) Subjects(ctx context.Context, c event.Consumer) ([]string, bool, e
 	return found.record.Subjects, found.record.State == stateKnown, nil
 }
 
-// Remember adds to the subjects of which a consumer may have handled events. It
-// keeps them for ever: when all marks are forgotten and the durable at the
-// server is gone, this alone tells that old events were handled once. Errors
-// are those of [KV.Mark] and of [bus.Pending.Wait].
+// Remember adds to the subjects of which a consumer may have handled events. They do
+// not expire. When all marks have expired and the durable at the server is gone,
+// only they show that the consumer has handled old events. Errors are those of
+// [KV.Mark] and of [bus.Pending.Wait].
 func (b book) Remember(ctx context.Context, c event.Consumer, subjects []string) error {
 	for range claimTries {
 		found, err := b.lookUp(ctx, c, knownKey)

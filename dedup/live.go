@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// live is what this ledger holds or is about to hold. It answers a second copy
-// of a running event without a round trip, and it remembers claims that an
-// outage has left behind, so that they are taken up again and not taken for a crash.
+// live holds the claims of this process, also those that are being written. So a
+// second copy of a running event is answered without a round trip. It also
+// remembers claims that an outage has left behind. They are continued, and do not
+// count as crashes.
 type live struct {
 	mu      sync.Mutex
 	holds   map[string]hold
@@ -18,28 +19,28 @@ type live struct {
 type hold struct {
 	by    string
 	until time.Time // local clock: the end of the lease
-	// asking is a claim whose answer is on its way: it may turn out to be no hold at all.
+	// asking is true while the store has not answered the claim. The store may refuse it.
 	asking bool
-	// lost is a claim that nobody here runs and that may be in the ledger all
-	// the same: its write, or its release, was not answered.
+	// lost is true if nobody runs the claim here, but the ledger may still hold it:
+	// its write or its release was not answered.
 	lost bool
 	// past are the names of lost claims before this one.
 	past []string
 }
 
 const (
-	// minSweep is how many holds are kept before the first look for stale ones.
+	// minSweep is the number of holds from which on stale ones are looked for.
 	minSweep = 1024
-	// keepLost is how long a lost claim is remembered after its lease: longer
-	// than an outage whose end brings the event back.
+	// keepLost is how long a lost claim is remembered after its lease. It is longer
+	// than most outages: the end of the outage brings the event back.
 	keepLost = time.Hour
 	// maxPast is how many lost claims in a row are remembered.
 	maxPast = 64
 )
 
-// reserve takes the key for the claim by, and returns the names of lost claims
-// that it may take up; or, if somebody in this process may still hold it, after
-// how long to come back.
+// reserve takes the key for the claim named by. It returns the names of lost claims
+// that the claim may continue. If this process may still hold the key, it
+// returns instead how long to wait before the next try.
 func (l *live) reserve(key, by string, lease time.Duration, now time.Time) (past []string, retryIn time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,7 +60,7 @@ func (l *live) reserve(key, by string, lease time.Duration, now time.Time) (past
 	return past, 0
 }
 
-// renew moves the end of a lease, unless the key is another claim's by now.
+// renew moves the end of a lease, unless another claim has the key.
 func (l *live) renew(key, by string, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +88,7 @@ func (l *live) drop(key, by string) {
 	}
 }
 
-// sweep forgets abandoned holds whenever their number has doubled.
+// sweep removes stale holds each time the number of holds has doubled.
 func (l *live) sweep(now time.Time) {
 	if l.holds == nil {
 		l.holds = map[string]hold{}
