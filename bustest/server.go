@@ -195,10 +195,10 @@ var serverLeaks = []goleak.Option{
 
 // atOnce is how many parallel tests run at once. They wait for a server, a lease
 // or a delay most of the time, so processors are no measure of it.
-const atOnce = "12"
+const atOnce = "24"
 
 // Main runs a package's tests, stops the shared server, fails when goroutines
-// have leaked, and exits. Up to 12 parallel tests run at once unless -parallel
+// have leaked, and exits. Up to 24 parallel tests run at once unless -parallel
 // says otherwise. Usually m is a *testing.M.
 func Main(m interface{ Run() int }) {
 	flag.Parse()
