@@ -91,7 +91,8 @@ type RetryPolicy struct {
 	// DeferAfter is the longest delay for which a failed event keeps its place in
 	// MaxAckPending and the order of its key. After a longer delay the server brings
 	// it back by a timer. Meanwhile it holds up nobody, later events of its key
-	// included. At least 1 s. Defaults to 10 s.
+	// included. An event that asks for that at once returns [Yield]. At least 1 s.
+	// Defaults to 10 s.
 	DeferAfter time.Duration
 }
 

@@ -100,9 +100,10 @@ func TestDeferredRetryOfARemovedConsumer(t *testing.T) {
 		}
 		return stats.Stranded
 	}
-	if w := waiting(); len(w) != 1 || w[0].Consumer != "payment" || w[0].Deferred+w[0].Arrived != 1 {
-		t.Errorf("%+v", w)
-	}
+	bustest.Eventually(t, soon, func() bool { // between the streams it is in neither for a moment
+		w := waiting()
+		return len(w) == 1 && w[0].Consumer == "payment" && w[0].Deferred+w[0].Arrived == 1
+	})
 	bustest.Eventually(t, soon, func() bool {
 		w := waiting()
 		return len(w) == 1 && w[0] == dlq.Stranded{Consumer: "payment", Arrived: 1}

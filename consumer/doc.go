@@ -31,6 +31,8 @@
 //     order, and an event that waits for a short retry holds its key, not the others.
 //   - A retry that is longer off ([RetryPolicy.DeferAfter]) and a [Timer] wait at the
 //     server, over restarts of all, and take nobody's place.
+//   - An event that needs what a later event of its key tells gives its key up ([Yield]):
+//     the later one runs, and it is tried again until its attempts are spent.
 //   - A graceful stop spends no attempt. A crash spends none either, but is
 //     counted: after MaxCrashes of them the event is dead-lettered unrun.
 //   - Without ledger, stream or dead-letter stream nothing is handled and

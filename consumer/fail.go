@@ -46,11 +46,17 @@ func (c *Consumer) spend(ctx context.Context, d *delivery, claim *dedup.Claim, e
 	if v.action == park {
 		return c.park(ctx, d, claim, &attempt, v.reason)
 	}
-	c.eventLog(d, c.log.Info()).Err(err).Int(keyAttempt, attempt.Number).Dur("retry_in", v.delay).Msg("handler failed, will retry")
-	if later := c.deferral(ctx, d, v.delay); later != nil {
-		return c.postpone(ctx, d, claim, &attempt, later, v.delay)
+	c.eventLog(d, c.log.Info()).Err(err).Int(keyAttempt, attempt.Number).Dur("retry_in", v.delay).Bool("yields", v.yields).Msg("handler failed, will retry")
+	var end result
+	if later := c.deferral(ctx, d, v); later != nil {
+		end = c.postpone(ctx, d, claim, &attempt, later, v.delay)
+	} else {
+		end = c.release(ctx, d, claim, &attempt, retried, v.delay)
 	}
-	return c.release(ctx, d, claim, &attempt, retried, v.delay)
+	if v.yields {
+		end.again = 0 // also without a timer it does not hold its key
+	}
+	return end
 }
 
 // action is what becomes of an event that has failed.
@@ -66,6 +72,7 @@ type verdict struct {
 	action action
 	reason string        // of park
 	delay  time.Duration // of retry
+	yields bool          // a retry that does not hold its key
 }
 
 // decide says what becomes of an event after its failures-th failure (counted from
@@ -73,6 +80,7 @@ type verdict struct {
 // TestDecide is its specification.
 func decide(err error, failures int, p RetryPolicy, random float64) verdict {
 	var atLeast time.Duration
+	var gives bool
 	if w := wishOf(err); w != nil {
 		switch w.kind {
 		case permanent:
@@ -83,12 +91,14 @@ func decide(err error, failures int, p RetryPolicy, random float64) verdict {
 			return verdict{action: park, reason: event.ReasonExpired}
 		case retryAfter:
 			atLeast = w.after
+		case yields:
+			atLeast, gives = max(w.after, leastTimer), true
 		}
 	}
 	if failures >= p.MaxAttempts {
 		return verdict{action: park, reason: event.ReasonExhausted}
 	}
-	return verdict{action: retry, delay: max(atLeast, backoff.FullJitter(p.BaseDelay, p.MaxDelay, failures-1, random))}
+	return verdict{action: retry, delay: max(atLeast, backoff.FullJitter(p.BaseDelay, p.MaxDelay, failures-1, random)), yields: gives}
 }
 
 // draw is an event's place in its jitter intervals, uniform over events and the

@@ -38,6 +38,9 @@ func TestDecide(t *testing.T) {
 		"retry after less than the backoff":       {RetryAfter(plain, time.Millisecond), 3, verdict{action: retry, delay: 200 * time.Millisecond}},
 		"retry after a negative time":             {RetryAfter(plain, -time.Minute), 1, verdict{action: retry, delay: 50 * time.Millisecond}},
 		"retry after spends attempts":             {RetryAfter(plain, time.Minute), 4, verdict{action: park, reason: event.ReasonExhausted}},
+		"yield":                                   {Yield(plain, time.Minute), 1, verdict{action: retry, delay: time.Minute, yields: true}},
+		"yield waits for a timer at least":        {Yield(plain, 0), 1, verdict{action: retry, delay: time.Second, yields: true}},
+		"yield spends attempts":                   {Yield(plain, 0), 4, verdict{action: park, reason: event.ReasonExhausted}},
 		"the outer of two wishes counts":          {Permanent(RetryAfter(plain, time.Minute)), 1, verdict{action: park, reason: event.ReasonPermanent}},
 		"the outer of two wishes counts, swapped": {RetryAfter(Permanent(plain), time.Minute), 1, verdict{action: retry, delay: time.Minute}},
 	} {
@@ -54,6 +57,9 @@ func TestWishesOfNilAreNil(t *testing.T) {
 	t.Parallel()
 	if err := Permanent(nil); err != nil {
 		t.Errorf("Permanent(nil) = %v", err)
+	}
+	if err := Yield(nil, time.Second); err != nil {
+		t.Errorf("Yield(nil) = %v", err)
 	}
 	if err := RetryAfter(nil, time.Second); err != nil {
 		t.Errorf("RetryAfter(nil) = %v", err)

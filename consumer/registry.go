@@ -14,8 +14,8 @@ import (
 // event is done (ADR 0001). ctx ends at the handler timeout, when the lease is lost,
 // and when a shutdown's grace is over.
 //
-// An error means: try again, with backoff. [Permanent], [RetryAfter] and [Skip]
-// choose otherwise. A panic counts as an error.
+// An error means: try again, with backoff. [Permanent], [RetryAfter], [Yield], [NotYet]
+// and [Skip] choose otherwise. A panic counts as an error.
 //
 // A handler may run more than once for one event, after a failure, a crash or a lost
 // lease. Effects outside NATS need an idempotency key: [event.EventKeyOf] is one.

@@ -30,16 +30,19 @@ func (c *Consumer) unreleased(d *delivery, err error, o outcome, delay time.Dura
 	return c.giveBack(d, o, delay)
 }
 
-// deferral is the message that brings d back after a delay that is too long to keep
-// its delivery open at the server. It is nil if the delivery stays open: because
-// the delay is short, the stream keeps no timers, or the message has no room for
-// what a timer needs.
-func (c *Consumer) deferral(ctx context.Context, d *delivery, delay time.Duration) *nats.Msg {
-	if delay <= c.cfg.Retry.DeferAfter {
+// leastTimer is the grain of the server's timers.
+const leastTimer = time.Second
+
+// deferral is the message that brings d back if it yields, or after a delay that is too
+// long to keep its delivery open at the server. It is nil if the delivery stays open:
+// because the delay is short, the stream keeps no timers, or the message has no room
+// for what a timer needs.
+func (c *Consumer) deferral(ctx context.Context, d *delivery, v verdict) *nats.Msg {
+	if !v.yields && v.delay <= c.cfg.Retry.DeferAfter {
 		return nil
 	}
 	longest, err := c.schedules.limit(ctx)
-	if err == nil && longest > 0 && delay >= longest {
+	if err == nil && longest > 0 && v.delay >= longest {
 		return nil // what would bring it back vanishes before the message itself does
 	}
 	var now time.Time
@@ -49,7 +52,7 @@ func (c *Consumer) deferral(ctx context.Context, d *delivery, delay time.Duratio
 	var later *nats.Msg
 	if err == nil {
 		later, err = dlq.Deferral(c.bus.Names(), d.msg, d.origin(), dlq.Story{Consumer: c.cfg.Name, Key: d.key},
-			now.Add(delay), c.bus.Conn().MaxPayload())
+			now.Add(v.delay), c.bus.Conn().MaxPayload())
 	}
 	if err != nil {
 		c.eventLog(d, c.log.Warn()).Err(err).Msg("retry not deferred, the event stays unacknowledged until then")

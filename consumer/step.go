@@ -77,10 +77,19 @@ func Permanent(err error) error { return withWish(permanent, err, 0) }
 // be shorter than what ledger and stream keep. RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error { return withWish(retryAfter, err, d) }
 
+// Yield gives the event's key up: what the handler needs is told by another event of
+// that key, which has not come yet. The server brings the event back by a timer, after
+// d or the policy's delay, whichever is longer, and at least a second. Meanwhile the
+// events that were behind it run. It spends an attempt, so that it ends: an event
+// whose other one never comes is dead-lettered as "exhausted". Whoever wants to wait
+// for longer asks for a longer d. Yield(nil, d) is nil.
+func Yield(err error, d time.Duration) error { return withWish(yields, err, d) }
+
 // NotYet says that this was no attempt: what the handler needs is not there, and its
 // breaker is open, say. The event comes back after d, as often as need be. No attempt
 // is spent, nothing is dead-lettered, and the order of its key is kept as long as it
-// would be for a retry. Any error that has, itself or in its chain, the method
+// would be for a retry. For what another event of the same key will tell, [Yield] is
+// the answer: that event would wait behind this one. Any error that has, itself or in its chain, the method
 // NotYet() time.Duration means the same. NotYet(nil, d) is nil.
 func NotYet(err error, d time.Duration) error {
 	if err == nil {
@@ -116,6 +125,7 @@ type wishKind int
 const (
 	permanent wishKind = iota + 1
 	retryAfter
+	yields
 	undecodable
 	expired
 )
@@ -124,7 +134,7 @@ const (
 type wish struct {
 	kind  wishKind
 	err   error
-	after time.Duration // of retryAfter
+	after time.Duration // of retryAfter and yields
 }
 
 func (w *wish) Error() string { return w.err.Error() }
@@ -144,7 +154,7 @@ func withWish(kind wishKind, err error, after time.Duration) error {
 // isFinal reports whether an error says that the event must not run again.
 func isFinal(err error) bool {
 	w := wishOf(err)
-	return w != nil && w.Final()
+	return w != nil && w.kind != retryAfter && w.kind != yields
 }
 
 // wishOf is the wish that an error carries, nil if none.

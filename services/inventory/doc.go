@@ -2,7 +2,8 @@
 //
 //   - payment.captured.v1: it holds all items of the order, or none. It emits
 //     inventory.reserved.v1 or inventory.rejected.v1.
-//   - order.confirmed.v1: the held items leave the stock for good.
+//   - order.confirmed.v1: the held items leave the stock for good. If it comes before
+//     payment.captured.v1 it yields to that.
 //   - order.cancel_requested.v1: it releases the held items, and holds none for this
 //     order from then on. It emits inventory.released.v1.
 //

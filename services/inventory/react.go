@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/services/events"
 	"github.com/farandole/farandole/state"
 )
+
+// latePayment is the least delay before the next attempt at an order.confirmed.v1 whose
+// payment.captured.v1 has not come.
+const latePayment = time.Second
 
 // captured handles payment.captured.v1.
 func (s *Service) captured(ctx context.Context, _ event.Event, p events.Captured) (consumer.Step, error) {
@@ -70,6 +75,8 @@ func (s *Service) react(
 	switch {
 	case errors.Is(err, ErrNotHeld):
 		return consumer.Step{}, consumer.Permanent(err)
+	case errors.Is(err, ErrNotReserved): // payment.captured.v1 may be behind this event
+		return consumer.Step{}, consumer.Yield(err, latePayment)
 	case err != nil || v.order.Status == "":
 		return consumer.Step{}, err
 	}

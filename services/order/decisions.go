@@ -106,7 +106,7 @@ func onDeadline(o Order, p events.Deadline) (Order, []event.Draft, error) {
 
 // unknown is the error for an order without a row. It is not permanent: the row may
 // be committed later. If it never is, the event becomes a dead letter, because the
-// customer may have been charged.
+// customer may have been charged. Other events of the order run meanwhile.
 func unknown(what, id string) error {
 	return fmt.Errorf("order: %s for %w %s", what, ErrUnknownOrder, id)
 }

@@ -13,7 +13,8 @@ import (
 )
 
 // lateRecord is the least delay before the next attempt at an event whose order has
-// no row yet. With the default of five attempts the row may be four seconds late.
+// no row yet. With the default of five attempts the row may be four seconds late. Other
+// events of the order do not wait meanwhile.
 const lateRecord = time.Second
 
 // deadlineTimer is the name of the timer of an order's deadline.
@@ -39,7 +40,7 @@ func reaction[T any](s *Service, decide func(o Order, p T) (Order, []event.Draft
 		next, drafts, err := decide(o, p)
 		switch {
 		case errors.Is(err, ErrUnknownOrder):
-			return consumer.Step{}, consumer.RetryAfter(err, lateRecord)
+			return consumer.Step{}, consumer.Yield(err, lateRecord)
 		case err != nil:
 			return consumer.Step{}, err
 		case next.Status == o.Status:
@@ -82,7 +83,7 @@ func (s *Service) placed(ctx context.Context, e event.Event, p events.Placed) (c
 	case err != nil:
 		return consumer.Step{}, err
 	case o.Status == "":
-		return consumer.Step{}, consumer.RetryAfter(unknown("order placed", p.OrderID), lateRecord)
+		return consumer.Step{}, consumer.Yield(unknown("order placed", p.OrderID), lateRecord)
 	case e.ID() != o.eventID("placed"), o.Status != Placed && o.Status != Paid:
 		return consumer.Step{}, consumer.Skip
 	}

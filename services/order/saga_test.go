@@ -166,7 +166,7 @@ func TestLate_start_completes(t *testing.T) {
 		p := s.start(config())
 		id := idOf("late")
 		s.publish(captured(id), reserved(id))
-		bustest.Eventually(t, soon, func() bool { return p.Stats().Retried >= 2 }) // two seconds
+		bustest.Eventually(t, soon, func() bool { return p.Stats().Retried >= 2 }) // a second each
 		p.order("late")
 		p.becomes(id, Confirmed)
 		s.settled()
