@@ -1,12 +1,13 @@
 package host
 
 import (
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/farandole/farandole/internal/web"
 )
 
 // protect refuses what a browser sends on behalf of a foreign page: changes from
@@ -15,7 +16,7 @@ import (
 func protect(h http.Handler, listens net.Addr, hosts []string) http.Handler {
 	origin := http.NewCrossOriginProtection()
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusForbidden, "A page of another origin must not change anything here.")
+		web.NewProblem(http.StatusForbidden, "foreign-origin", "A page of another origin must not change anything here.").Write(w)
 	}))
 	h = origin.Handler(h)
 	if len(hosts) == 0 && !isLoopback(listens.String()) {
@@ -25,7 +26,8 @@ func protect(h http.Handler, listens net.Addr, hosts []string) http.Handler {
 		name := hostname(r.Host)
 		if !strings.EqualFold(name, "localhost") && !isLoopback(name) &&
 			!slices.ContainsFunc(hosts, func(host string) bool { return strings.EqualFold(host, name) }) {
-			refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("This process is not known as %q. Whoever started it can allow the name: --allow-host.", name))
+			web.NewProblem(http.StatusMisdirectedRequest, "unknown-host",
+				fmt.Sprintf("This process is not known as %q. Whoever started it can allow the name: --allow-host.", name)).Write(w)
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -44,13 +46,4 @@ func hostname(host string) string {
 func isLoopback(address string) bool {
 	ip := net.ParseIP(hostname(address))
 	return ip != nil && ip.IsLoopback()
-}
-
-// refuse answers with a problem document (RFC 9457).
-func refuse(w http.ResponseWriter, code int, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(code)
-	json.NewEncoder(w).Encode(map[string]any{ //nolint:errcheck // a client that has gone cannot be told
-		"type": "about:blank", "title": http.StatusText(code), "status": code, "detail": detail,
-	})
 }

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/web"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -43,13 +43,13 @@ func (s *Service) routes() http.Handler {
 	mux.HandleFunc("GET /orders", s.getOrders)
 	mux.HandleFunc("GET /orders/{id}", s.getOrder)
 	mux.HandleFunc("POST /orders/{id}/cancel", s.postCancel)
-	return problems(mux)
+	return web.Problems(mux)
 }
 
 func (s *Service) postOrder(w http.ResponseWriter, r *http.Request) {
 	o, p := readOrder(w, r)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
@@ -59,7 +59,7 @@ func (s *Service) postOrder(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Location", "/orders/"+o.ID)
-	writeJSON(w, http.StatusAccepted, event.ContentTypeJSON, accepted{OrderID: o.ID, Status: Placed})
+	web.WriteJSON(w, http.StatusAccepted, accepted{OrderID: o.ID, Status: Placed})
 }
 
 func (s *Service) getOrder(w http.ResponseWriter, r *http.Request) {
@@ -70,7 +70,7 @@ func (s *Service) getOrder(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, event.ContentTypeJSON, viewOf(o))
+	web.WriteJSON(w, http.StatusOK, viewOf(o))
 }
 
 // order returns an order. The error matches errNotFound if there is none.
@@ -93,7 +93,7 @@ func (s *Service) postCancel(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	writeJSON(w, http.StatusAccepted, event.ContentTypeJSON, accepted{OrderID: id, Status: Cancelling})
+	web.WriteJSON(w, http.StatusAccepted, accepted{OrderID: id, Status: Cancelling})
 }
 
 // fail answers with the problem document of an error. It does not log mistakes of
@@ -101,48 +101,18 @@ func (s *Service) postCancel(w http.ResponseWriter, r *http.Request) {
 func (s *Service) fail(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errNotFound):
-		newProblem(http.StatusNotFound, "not-found", "There is no such order.").write(w)
+		web.NewProblem(http.StatusNotFound, "not-found", "There is no such order.").Write(w)
 	case errors.Is(err, errFull):
-		newProblem(http.StatusServiceUnavailable, "busy", "As many orders are under way as can be finished soon. Send the same request again.").write(w)
+		web.NewProblem(http.StatusServiceUnavailable, "busy", "As many orders are under way as can be finished soon. Send the same request again.").Write(w)
 	case errors.Is(err, errKeyReused):
-		newProblem(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another request.").write(w)
+		web.NewProblem(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another request.").Write(w)
 	case errors.Is(err, errFinal):
-		newProblem(http.StatusConflict, "final", "The order is confirmed or cancelled already.").write(w)
+		web.NewProblem(http.StatusConflict, "final", "The order is confirmed or cancelled already.").Write(w)
 	case errors.Is(err, errUnreadable):
 		s.log.Error().Err(err).Msg("order is unreadable")
-		newProblem(http.StatusInternalServerError, "internal", "The record of an order is unreadable.").write(w)
+		web.NewProblem(http.StatusInternalServerError, "internal", "The record of an order is unreadable.").Write(w)
 	default:
 		s.log.Warn().Err(err).Msg("request not carried out")
-		unavailable("The order service cannot reach its database now. Send the same request again.").write(w)
+		unavailable("The order service cannot reach its database now. Send the same request again.").Write(w)
 	}
 }
-
-// problems answers with a problem document where the mux would answer with text:
-// for an unknown path or method.
-func problems(mux *http.ServeMux) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		refusal, pattern := mux.Handler(r)
-		if pattern != "" {
-			mux.ServeHTTP(w, r)
-			return
-		}
-		refused := &refusedResponse{header: http.Header{}}
-		refusal.ServeHTTP(refused, r)
-		if refused.status == http.StatusMethodNotAllowed {
-			w.Header().Set("Allow", refused.header.Get("Allow"))
-			newProblem(refused.status, "method-not-allowed", "This resource does not have the method "+r.Method+".").write(w)
-			return
-		}
-		newProblem(http.StatusNotFound, "not-found", "There is no such resource.").write(w)
-	})
-}
-
-// refusedResponse keeps the status and header of a response and drops its text.
-type refusedResponse struct {
-	header http.Header
-	status int
-}
-
-func (r *refusedResponse) Header() http.Header         { return r.header }
-func (r *refusedResponse) WriteHeader(status int)      { r.status = status }
-func (r *refusedResponse) Write(b []byte) (int, error) { return len(b), nil }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/web"
 )
 
 func TestPlaceOrder(t *testing.T) {
@@ -47,7 +48,7 @@ func TestPlaceOrder(t *testing.T) {
 		}
 		a = p.call(http.MethodPost, "/orders", key("k-1"), twoWidgets)
 		isProblem(t, "another request with the key", a, http.StatusUnprocessableEntity)
-		if kind := parse[problem](t, a.body).Type; kind != "urn:farandole:problem:idempotency-key-reused" {
+		if kind := parse[web.Problem](t, a.body).Type; kind != "urn:farandole:problem:idempotency-key-reused" {
 			t.Errorf("another request with the key: type %q", kind)
 		}
 		s.one("order.placed.v1", got.OrderID)
@@ -100,16 +101,17 @@ func TestPlaceOrderRefuses(t *testing.T) {
 			}{
 				"no key":              {"", twoWidgets, 400, nil},
 				"long key":            {strings.Repeat("k", 256), twoWidgets, 400, nil},
-				"no body":             {"k", "", 400, nil},
-				"no object":           {"k", `[]`, 400, nil},
-				"unknown field":       {"k", `{"customer_id":"a","currency":"EUR","items":[` + ok + `],"total":1}`, 400, nil},
-				"field in other case": {"k", `{"Customer_ID":"a","currency":"EUR","items":[` + ok + `]}`, 400, nil},
-				"repeated field":      {"k", `{"customer_id":"a","customer_id":"b","currency":"EUR","items":[` + ok + `]}`, 400, nil},
-				"trailing garbage":    {"k", twoWidgets + "}", 400, nil},
-				"two objects":         {"k", twoWidgets + twoWidgets, 400, nil},
-				"fraction":            {"k", order("a", "EUR", `{"sku":"widget","quantity":1.5}`), 400, nil},
-				"overflow":            {"k", order("a", "EUR", `{"sku":"widget","quantity":9223372036854775808}`), 400, nil},
-				"not UTF-8":           {"k", "{\"customer_id\":\"\xff\",\"currency\":\"EUR\",\"items\":[" + ok + "]}", 400, nil},
+				"no body":             {"k", "", 400, []string{"#"}},
+				"no object":           {"k", `[]`, 400, []string{"#"}},
+				"unknown field":       {"k", `{"customer_id":"a","currency":"EUR","items":[` + ok + `],"total":1}`, 400, []string{"#/total"}},
+				"field in other case": {"k", `{"Customer_ID":"a","currency":"EUR","items":[` + ok + `]}`, 400, []string{"#/Customer_ID"}},
+				"repeated field":      {"k", `{"customer_id":"a","customer_id":"b","currency":"EUR","items":[` + ok + `]}`, 400, []string{"#/customer_id"}},
+				"trailing garbage":    {"k", twoWidgets + "}", 400, []string{"#"}},
+				"two objects":         {"k", twoWidgets + twoWidgets, 400, []string{"#"}},
+				"fraction":            {"k", order("a", "EUR", `{"sku":"widget","quantity":1.5}`), 400, []string{"#/items/0/quantity"}},
+				"overflow":            {"k", order("a", "EUR", `{"sku":"widget","quantity":9223372036854775808}`), 400, []string{"#/items/0/quantity"}},
+				"not UTF-8":           {"k", "{\"customer_id\":\"\xff\",\"currency\":\"EUR\",\"items\":[" + ok + "]}", 400, []string{"#"}},
+				"a form":              {"k", twoWidgets, 415, nil},
 				"too large":           {"k", order(strings.Repeat("a", maxBody), "EUR", ok), 413, nil},
 				"customer with NUL":   {"k", `{"customer_id":"a\u0000b","currency":"EUR","items":[` + ok + `]}`, 422, []string{"#/customer_id"}},
 				"nothing":             {"k", `{}`, 422, []string{"#/customer_id", "#/currency", "#/items"}},
@@ -125,6 +127,9 @@ func TestPlaceOrderRefuses(t *testing.T) {
 				"huge quantity":       {"k", order("a", "EUR", `{"sku":"widget","quantity":9223372036854775807}`), 422, []string{"#/items/0/quantity"}},
 			} {
 				header := key(tt.key)
+				if tt.status == http.StatusUnsupportedMediaType {
+					header["Content-Type"] = "application/x-www-form-urlencoded" // as curl says without being told
+				}
 				if tt.key == "" {
 					header = nil
 				}
@@ -134,7 +139,7 @@ func TestPlaceOrderRefuses(t *testing.T) {
 				if strings.Contains(a.body, "placeRequest") || strings.Contains(a.body, "Go ") {
 					t.Errorf("%s: tells of the program: %s", name, a.body)
 				}
-				for _, e := range parse[problem](t, a.body).Errors {
+				for _, e := range parse[web.Problem](t, a.body).Errors {
 					pointers = append(pointers, e.Pointer)
 				}
 				if !slices.Equal(pointers, tt.pointers) {
@@ -150,7 +155,7 @@ func TestPlaceOrderRefuses(t *testing.T) {
 
 func isProblem(tb testing.TB, name string, a answer, status int) {
 	tb.Helper()
-	pr := parse[problem](tb, a.body)
+	pr := parse[web.Problem](tb, a.body)
 	if a.status != status || pr.Status != status || pr.Type == "" || pr.Title == "" || pr.Detail == "" ||
 		a.header.Get("Content-Type") != "application/problem+json" {
 		tb.Errorf("%s: %d %s %s, want a problem with status %d", name, a.status, a.header.Get("Content-Type"), a.body, status)

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/web"
 )
 
 // How many orders are on a page of a list.
@@ -34,7 +34,7 @@ type page struct {
 func (s *Service) getOrders(w http.ResponseWriter, r *http.Request) {
 	wanted, p := readSelection(r.URL.RawQuery)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
@@ -49,7 +49,7 @@ func (s *Service) getOrders(w http.ResponseWriter, r *http.Request) {
 		query.Set("cursor", found.Next)
 		w.Header().Set("Link", fmt.Sprintf(`<%s?%s>; rel="next"`, r.URL.EscapedPath(), query.Encode()))
 	}
-	writeJSON(w, http.StatusOK, event.ContentTypeJSON, found)
+	web.WriteJSON(w, http.StatusOK, found)
 }
 
 func (s *Service) page(ctx context.Context, wanted selection) (page, error) {
@@ -76,16 +76,16 @@ func (s *Service) page(ctx context.Context, wanted selection) (page, error) {
 
 // readSelection reads the query of a list. If it is wrong, the problem document
 // says why.
-func readSelection(query string) (selection, *problem) {
+func readSelection(query string) (selection, *web.Problem) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return selection{}, badRequest("The query is malformed: " + err.Error())
+		return selection{}, web.NewProblem(http.StatusBadRequest, "invalid-query", "The query cannot be read: a percent sign is not followed by two hex digits, or there is a semicolon.")
 	}
 	s := selection{limit: defaultLimit}
-	var errs []fieldError
+	var errs []web.Fault
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if wrong := s.set(name, values[name]); wrong != "" {
-			errs = append(errs, fieldError{Parameter: name, Detail: wrong})
+			errs = append(errs, web.Fault{Parameter: name, Detail: wrong})
 		}
 	}
 	if len(errs) > 0 {

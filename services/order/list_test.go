@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farandole/farandole/internal/web"
 	"github.com/farandole/farandole/outbox"
 )
 
@@ -185,7 +186,7 @@ func TestListRefuses(t *testing.T) {
 		} {
 			a := p.call(http.MethodGet, "/orders?"+query, nil, "")
 			isProblem(t, query, a, http.StatusBadRequest)
-			pr := parse[problem](t, a.body)
+			pr := parse[web.Problem](t, a.body)
 			var parameters []string
 			for _, e := range pr.Errors {
 				parameters = append(parameters, e.Parameter)

@@ -1,16 +1,11 @@
 package order
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/web"
 	"github.com/farandole/farandole/services/events"
 )
 
@@ -56,66 +51,27 @@ func minorUnits(hundredths int64, digits int) int64 {
 	return (hundredths + 50) / 100
 }
 
-// readOrder makes an order of a request. If the request is wrong, the problem
-// document says why.
-func readOrder(w http.ResponseWriter, r *http.Request) (Order, *problem) {
+// readOrder makes an order of a request, without an id. If the request is wrong, the
+// problem document says why.
+func readOrder(w http.ResponseWriter, r *http.Request) (Order, *web.Problem) {
 	keys := r.Header.Values("Idempotency-Key")
 	if len(keys) != 1 || keys[0] == "" || len(keys[0]) > maxKey {
-		return Order{}, badRequest(fmt.Sprintf("One Idempotency-Key header of 1 to %d characters is required.", maxKey))
+		return Order{}, web.NewProblem(http.StatusBadRequest, "idempotency-key-missing", fmt.Sprintf("One Idempotency-Key header of 1 to %d characters is required.", maxKey))
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return Order{}, newProblem(http.StatusRequestEntityTooLarge, "too-large", fmt.Sprintf("The body exceeds %d bytes.", tooLarge.Limit))
-	}
-	if err != nil {
-		return Order{}, badRequest("The body could not be read.")
-	}
-	request, refusal := decode(body)
-	if refusal != nil {
-		return Order{}, refusal
+	var request placeRequest
+	if p := web.ReadJSON(w, r, maxBody, &request); p != nil {
+		return Order{}, p
 	}
 	o, errs := request.order()
 	if len(errs) > 0 {
 		return Order{}, invalid(errs)
 	}
-	if o.Request, err = event.ContentID(json.RawMessage(body)); err != nil {
-		return Order{}, badRequest("The body repeats a member.")
-	}
-	// encoding/json also accepts "Customer_ID". Here a name has one spelling.
-	if id, err := event.ContentID(request); err != nil || id != o.Request {
-		return Order{}, badRequest("The members are customer_id, currency and items, of an item sku and quantity, spelt like this.")
+	var err error
+	if o.Request, err = event.ContentID(request); err != nil {
+		return Order{}, web.NewProblem(http.StatusBadRequest, "invalid-body", "The body cannot be told from others: "+err.Error())
 	}
 	o.ID, o.Status = orderID(o.CustomerID, keys[0]), Placed
 	return o, nil
-}
-
-// decode reads one JSON object. It refuses members that it does not know.
-func decode(body []byte) (r placeRequest, p *problem) {
-	if !utf8.Valid(body) {
-		return r, badRequest("The body is not UTF-8.")
-	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&r); err != nil {
-		return r, badRequest("The body is not an order in JSON: " + explain(err) + ".")
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return r, badRequest("Something follows the JSON object.")
-	}
-	return r, nil
-}
-
-// explain tells a decoding error without the names of Go types.
-func explain(err error) string {
-	var wrong *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &wrong) && wrong.Field == "":
-		return "it is a JSON " + wrong.Value + ", not an object"
-	case errors.As(err, &wrong):
-		return fmt.Sprintf("%s cannot be a JSON %s", wrong.Field, wrong.Value)
-	default:
-		return strings.TrimPrefix(err.Error(), "json: ")
-	}
 }
 
 // customerRule tells people what validCustomer checks.
@@ -124,10 +80,10 @@ const customerRule = "must have 1 to 128 bytes, none of them NUL"
 func validCustomer(id string) bool { return id != "" && len(id) <= maxCustomerID && storable(id) }
 
 // order checks the request and adds up the total.
-func (r placeRequest) order() (Order, []fieldError) {
-	var errs []fieldError
+func (r placeRequest) order() (Order, []web.Fault) {
+	var errs []web.Fault
 	fail := func(pointer, format string, args ...any) {
-		errs = append(errs, fieldError{Pointer: "#/" + pointer, Detail: fmt.Sprintf(format, args...)})
+		errs = append(errs, web.Fault{Pointer: "#/" + pointer, Detail: fmt.Sprintf(format, args...)})
 	}
 	if !validCustomer(r.CustomerID) {
 		fail("customer_id", "%s", customerRule)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/farandole/farandole/internal/web"
 )
 
 func TestPlaceOrder_waits_until_others_have_ended(t *testing.T) {
@@ -19,7 +21,7 @@ func TestPlaceOrder_waits_until_others_have_ended(t *testing.T) {
 
 		refused := p.call(http.MethodPost, "/orders", key("k-3"), twoWidgets)
 		isProblem(t, "a third order", refused, http.StatusServiceUnavailable)
-		if kind := parse[problem](t, refused.body).Type; kind != "urn:farandole:problem:busy" {
+		if kind := parse[web.Problem](t, refused.body).Type; kind != "urn:farandole:problem:busy" {
 			t.Errorf("type %q", kind)
 		}
 		if after := refused.header.Get("Retry-After"); after != "1" {

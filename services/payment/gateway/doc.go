@@ -1,5 +1,5 @@
 // Package gateway is the demo's payment provider: an HTTP server that stands
-// for another company, and so shares no code with the rest of the system.
+// for another company, and so shares no code with the services.
 //
 //	POST /charges  with Idempotency-Key: {"order_id","customer_id","amount","currency"}
 //	               201 {"charge_id","order_id","amount","currency","status":"captured"}

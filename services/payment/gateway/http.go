@@ -1,13 +1,12 @@
 package gateway
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 
 	"github.com/farandole/farandole/internal/backoff"
+	"github.com/farandole/farandole/internal/web"
 )
 
 const (
@@ -24,16 +23,16 @@ func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /charges", g.postCharge)
 	mux.HandleFunc("POST /voids", g.postVoid)
-	return mux
+	return web.Problems(mux)
 }
 
 // Admin serves the operators' part of the interface; see the package comment.
 func (g *Gateway) Admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /books", g.getBooks)
-	mux.HandleFunc("GET /faults", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, g.Faults()) })
+	mux.HandleFunc("GET /faults", func(w http.ResponseWriter, _ *http.Request) { web.WriteJSON(w, http.StatusOK, g.Faults()) })
 	mux.HandleFunc("PUT /faults", g.putFaults)
-	return mux
+	return web.Problems(mux)
 }
 
 // chargeAnswer is the answer to POST /charges.
@@ -52,8 +51,8 @@ func (g *Gateway) postCharge(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if err := body.validate(); err != nil {
-		refuse(w, http.StatusBadRequest, "", "invalid charge", err.Error())
+	if faults := body.validate(); faults != nil {
+		invalid(w, "charge", faults)
 		return
 	}
 	g.serve(w, r, key, body.CustomerID, func() (int, any, bool, error) {
@@ -82,8 +81,8 @@ func (g *Gateway) postVoid(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if !isText(body.ChargeKey) || !isText(body.OrderID) {
-		refuse(w, http.StatusBadRequest, "", "invalid void", fmt.Sprintf("charge_key and order_id: want 1 to %d bytes", maxText))
+	if faults := text(text(nil, "charge_key", body.ChargeKey), "order_id", body.OrderID); faults != nil {
+		invalid(w, "void", faults)
 		return
 	}
 	g.serve(w, r, key, "", func() (int, any, bool, error) {
@@ -102,11 +101,10 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, key, customer st
 	injected := g.faults.try(key, customer)
 	switch injected {
 	case faultError:
-		refuse(w, http.StatusInternalServerError, "", "internal error", "injected; nothing was done")
+		refuse(w, http.StatusInternalServerError, "injected-fault", "Nothing was done. This error was asked for.")
 		return
 	case faultUnavailable:
-		w.Header().Set("Retry-After", "1")
-		refuse(w, http.StatusServiceUnavailable, "", "unavailable", "injected; nothing was done")
+		refuse(w, http.StatusServiceUnavailable, "injected-fault", "Nothing was done. This error was asked for.")
 		return
 	case noFault, faultAnswerLost:
 	}
@@ -128,18 +126,20 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, key, customer st
 	if replayed {
 		w.Header().Set("Idempotent-Replayed", "true")
 	}
-	answer(w, status, body)
+	web.WriteJSON(w, status, body)
 }
 
 func (g *Gateway) refuseError(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errVoided):
-		refuse(w, http.StatusConflict, problemVoided, "voided", "the key was voided; nothing is charged under it any more")
+		p := web.NewProblem(http.StatusConflict, "voided", "The key was voided: nothing is charged under it any more.")
+		p.Type = problemVoided
+		p.Write(w)
 	case errors.Is(err, errKeyReused):
-		refuse(w, http.StatusUnprocessableEntity, "", "idempotency key reused", err.Error())
+		refuse(w, http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another request.")
 	default:
 		g.log.Error().Err(err).Msg("books cannot be written")
-		refuse(w, http.StatusInternalServerError, "", "books cannot be written", "whether it was done is not known; try again with the same key")
+		refuse(w, http.StatusInternalServerError, "books-unwritable", "Whether it was done is not known. Send the same request again, with the same key.")
 	}
 }
 
@@ -155,7 +155,7 @@ type bookedCharge struct {
 }
 
 func (g *Gateway) getBooks(w http.ResponseWriter, _ *http.Request) {
-	answer(w, http.StatusOK, map[string][]bookedCharge{"charges": g.charges()})
+	web.WriteJSON(w, http.StatusOK, map[string][]bookedCharge{"charges": g.charges()})
 }
 
 // charges returns all charges that were ever made, oldest first.
@@ -182,23 +182,36 @@ func (g *Gateway) putFaults(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := g.SetFaults(f); err != nil {
-		refuse(w, http.StatusBadRequest, "", "invalid faults", err.Error())
+		refuse(w, http.StatusBadRequest, "invalid-faults", err.Error())
 		return
 	}
-	answer(w, http.StatusOK, g.Faults())
+	web.WriteJSON(w, http.StatusOK, g.Faults())
 }
 
-func (c chargeRequest) validate() error {
-	if !isText(c.OrderID) || !isText(c.CustomerID) {
-		return fmt.Errorf("order_id and customer_id: want 1 to %d bytes", maxText)
-	}
+func (c chargeRequest) validate() []web.Fault {
+	faults := text(text(nil, "order_id", c.OrderID), "customer_id", c.CustomerID)
 	if c.Amount < 0 {
-		return fmt.Errorf("amount %d is negative", c.Amount)
+		faults = append(faults, web.Fault{Pointer: "#/amount", Detail: "must not be negative"})
 	}
 	if len(c.Currency) != 3 {
-		return fmt.Errorf("currency %q: want three letters", c.Currency)
+		faults = append(faults, web.Fault{Pointer: "#/currency", Detail: "must have three letters"})
 	}
-	return nil
+	return faults
+}
+
+// text looks at a member of a body that names something.
+func text(faults []web.Fault, name, value string) []web.Fault {
+	if isText(value) {
+		return faults
+	}
+	return append(faults, web.Fault{Pointer: "#/" + name, Detail: fmt.Sprintf("must have 1 to %d bytes", maxText)})
+}
+
+// invalid answers that a charge or a void cannot be made as it is.
+func invalid(w http.ResponseWriter, what string, faults []web.Fault) {
+	p := web.NewProblem(http.StatusBadRequest, "invalid-"+what, "The "+what+" cannot be made as it is.")
+	p.Errors = faults
+	p.Write(w)
 }
 
 func isText(s string) bool { return s != "" && len(s) <= maxText }
@@ -208,45 +221,23 @@ func isText(s string) bool { return s != "" && len(s) <= maxText }
 func read(w http.ResponseWriter, r *http.Request, body any) (key string, ok bool) {
 	key = r.Header.Get("Idempotency-Key")
 	if !isText(key) {
-		refuse(w, http.StatusBadRequest, "", "idempotency key missing", fmt.Sprintf("Idempotency-Key: want 1 to %d bytes", maxText))
+		refuse(w, http.StatusBadRequest, "idempotency-key-missing", fmt.Sprintf("Send one Idempotency-Key of 1 to %d bytes.", maxText))
 		return "", false
 	}
 	return key, decode(w, r, body)
 }
 
-// decode reads the body, one JSON document. If it is wrong it answers with a problem
-// document and returns false.
+// decode reads the body. If it is wrong it answers with a problem document and
+// returns false.
 func decode(w http.ResponseWriter, r *http.Request, body any) bool {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		refuse(w, http.StatusRequestEntityTooLarge, "", "body too large", fmt.Sprintf("want at most %d bytes", maxBody))
-		return false
-	case err != nil:
-		refuse(w, http.StatusBadRequest, "", "body cannot be read", err.Error())
-		return false
+	p := web.ReadJSON(w, r, maxBody, body)
+	if p != nil {
+		p.Write(w)
 	}
-	if err := json.Unmarshal(data, body); err != nil {
-		refuse(w, http.StatusBadRequest, "", "body is not the JSON document it should be", "its members and their types are in the gateway's documentation")
-		return false
-	}
-	return true
+	return p == nil
 }
 
-func answer(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(body) //nolint:errcheck // a client that has gone cannot be told
-}
-
-// refuse answers with a problem document (RFC 9457); an empty kind is "about:blank".
-func refuse(w http.ResponseWriter, status int, kind, title, detail string) {
-	if kind == "" {
-		kind = "about:blank"
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	p := map[string]any{"type": kind, "title": title, "status": status, "detail": detail}
-	json.NewEncoder(w).Encode(p) //nolint:errcheck // likewise
+// refuse answers with a problem document.
+func refuse(w http.ResponseWriter, status int, kind, detail string) {
+	web.NewProblem(status, kind, detail).Write(w)
 }
