@@ -50,6 +50,10 @@ type delivery struct {
 	// by a whole AckWait.
 	settled bool
 
+	// told is what middleware is told of a run. It has a lock of its own: mu is held
+	// while a renewal waits for the server.
+	told told
+
 	beat    time.Time // when the last renewal began; guarded by inFlight.mu
 	beating bool      // a renewal is running; guarded by inFlight.mu
 }

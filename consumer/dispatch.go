@@ -95,4 +95,5 @@ func (c *Consumer) finish(d *delivery, r result) {
 		d.partition.leave()
 	}
 	c.metrics.count(r.outcome)
+	d.told.end(r.outcome.String(), r.again)
 }

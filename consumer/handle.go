@@ -39,7 +39,8 @@ func (c *Consumer) handle(ctx context.Context, d *delivery, claim *dedup.Claim, 
 	if claim.Transaction != nil {
 		tracked = claim.Transaction.Context(tracked)
 	}
-	hctx, cancel := context.WithCancelCause(tracked)
+	d.told.begin(claim.Failures + 1)
+	hctx, cancel := context.WithCancelCause(context.WithValue(tracked, deliveryKey{}, d))
 	defer cancel(nil)
 	d.beginRun(claim, cancel, shift.until)
 	returned := false

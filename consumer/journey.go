@@ -70,6 +70,7 @@ func (c *Consumer) process(ctx context.Context, d *delivery) result {
 		if errors.Is(err, dedup.ErrStale) && runs < maxRuns {
 			if slot.again(d.partition) {
 				err = nil
+				d.told.end("stale", 0)
 				continue // on the state that is there now
 			}
 		}

@@ -18,6 +18,7 @@ func (c *Consumer) park(ctx context.Context, d *delivery, claim *dedup.Claim, fi
 	if final != nil {
 		final.Reason = reason
 	}
+	d.told.verdict(reason)
 	story := c.story(d, claim, final, reason)
 	letter, err := dlq.Letter(c.bus.Names(), d.msg, d.origin(), story, c.bus.Conn().MaxPayload())
 	if err == nil {

@@ -31,6 +31,8 @@ type Registry struct {
 	types    []event.Type
 	others   handler // of types without a handler of their own
 	errs     []error
+
+	middleware []Middleware
 }
 
 // NewRegistry returns an empty registry.
@@ -61,7 +63,7 @@ func HandleEvent(r *Registry, t event.Type, h func(ctx context.Context, e event.
 		return
 	}
 	r.types = append(r.types, t)
-	r.handlers[t] = h
+	r.handlers[t] = r.around(h)
 }
 
 // HandleOthers registers h for the events of a foreign stream ([Config.From]) whose
@@ -73,7 +75,7 @@ func HandleOthers(r *Registry, h func(ctx context.Context, e event.Event) (Step,
 		r.errs = append(r.errs, fmt.Errorf("%w: two handlers for other types", ErrConfig))
 		return
 	}
-	r.others = h
+	r.others = r.around(h)
 }
 
 // handlerOf returns the handler of an event type as events bear it; err matches
