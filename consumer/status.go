@@ -57,8 +57,9 @@ type PausedStatus struct {
 	// Reason is "operator", or "breaker <name>" for one that is not closed.
 	Reason string `json:"reason"`
 	// Until is the end of an operator's pause, of an open breaker when it may be probed,
-	// and of a half-open one when its prober counts as dead. By the server's clock.
-	Until time.Time `json:"until"`
+	// and of a half-open one when its prober counts as dead. By the server's clock. Zero
+	// for a breaker that stays open until somebody closes it.
+	Until time.Time `json:"until,omitzero"`
 	By    string    `json:"by"`
 	Why   string    `json:"why,omitempty"`
 }

@@ -136,7 +136,11 @@ func printPaused(a *app, paused []consumer.PausedStatus) error {
 		if p.Why != "" {
 			why = ": " + terminal.Cell(p.Why, 120)
 		}
-		if err := a.printf("paused until %s by %s (%s)%s", p.Until.Local().Format(time.DateTime),
+		until := furtherNotice
+		if !p.Until.IsZero() {
+			until = p.Until.Local().Format(time.DateTime)
+		}
+		if err := a.printf("paused until %s by %s (%s)%s", until,
 			terminal.Cell(p.Reason, 64), terminal.Cell(p.By, 64), why); err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ func TestCommandsNameTheGrantThatIsMissing(t *testing.T) {
 	t.Parallel()
 	names := event.Names{Prefix: bustest.Prefix()}
 	events, letters := names.EventsStream(), names.DLQStream()
-	marks := "KV_" + names.Bucket("dedup")
+	marks, pauses := "KV_"+names.Bucket("dedup"), names.Bucket("pauses")
 	order := `{"order_id":"ord-1"}`
 	cases := []struct {
 		denied  string
@@ -38,6 +38,11 @@ func TestCommandsNameTheGrantThatIsMissing(t *testing.T) {
 		{"$JS.API.CONSUMER.INFO." + events + ".payment", []string{"dlq", "replay", "LETTER"}},
 		{names.Root("redrive.payment.>"), []string{"dlq", "replay", "LETTER", "--force"}},
 		{"$JS.API.STREAM.MSG.DELETE." + letters, []string{"dlq", "discard", "LETTER", "--yes"}},
+		{"$JS.API.STREAM.INFO.KV_" + pauses, []string{"breaker", "list"}},
+		{"$JS.API.CONSUMER.CREATE.KV_" + pauses + ".>", []string{"breaker", "show", "gateway"}},
+		{"$JS.API.DIRECT.GET.KV_" + pauses + ".>", []string{"breaker", "open", "gateway"}},
+		{"$KV." + pauses + ".payment", []string{"breaker", "open", "gateway"}},
+		{names.Root("events.breaker.>"), []string{"breaker", "open", "gateway"}},
 	}
 	users := []*server.User{{Username: "admin", Password: "p"}}
 	inbox := func(i int) string { return fmt.Sprint("_INBOX_", i) }
@@ -51,6 +56,7 @@ func TestCommandsNameTheGrantThatIsMissing(t *testing.T) {
 	admin := system{Bus: bustest.Connect(t, bus.Config{URL: s.URL(), User: "admin", Password: "p", Names: names})}
 	_, err := topology.Provision(t.Context(), admin.Bus, topology.New(admin.Names(), wantedTopology(1)))
 	must(t, err)
+	share(t, admin, "payment/gateway")
 	for i, c := range cases {
 		e, err := admin.Seal(event.Draft{Type: "order.placed.v1", Key: event.Key(fmt.Sprint("ord-", i)), ID: fmt.Sprint("e-", i), Data: []byte(order)})
 		must(t, err)

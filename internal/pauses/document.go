@@ -22,8 +22,10 @@ type Pause struct {
 type Breaker struct {
 	State State `json:"state"`
 	// Until is of an open breaker when it may be probed, and of a half-open one when
-	// its prober counts as dead.
+	// its prober counts as dead. Zero with Forced: it stays open until somebody closes it.
 	Until time.Time `json:"until,omitzero"`
+	// Forced says that an operator has set the state.
+	Forced bool `json:"forced,omitempty"`
 	// Prober is the process that probes, while the breaker is half-open.
 	Prober string `json:"prober,omitempty"`
 	// Proved is how many probes in a row have succeeded since the breaker was open last.
@@ -49,13 +51,14 @@ const (
 
 // HeldUntil is until when the server delivers nothing to the consumer: the end of the
 // operator's pause, or of the open breaker that lasts longest. It may have passed; it
-// is zero if nothing holds the consumer up.
+// is zero if nothing holds the consumer up. For a breaker that an operator has opened
+// the server is not asked: the operator may close it when no process is left to take that back.
 func (d Document) HeldUntil() (until time.Time) {
 	if d.Pause != nil {
 		until = d.Pause.Until
 	}
 	for _, b := range d.Breakers {
-		if b.State == Open && b.Until.After(until) {
+		if b.State == Open && !b.Forced && b.Until.After(until) {
 			until = b.Until
 		}
 	}

@@ -43,7 +43,10 @@ type Breaker struct {
 	known bool
 	// stale says that it has missed something since: whatever it hears next counts.
 	stale bool
-	// warned says that the log has it that the bucket cannot be used.
+	// mute says that this process could not change what is shared, and does not try
+	// before it hears of it again.
+	mute bool
+	// warned says that the log has it that this process has the breaker for itself.
 	warned bool
 }
 

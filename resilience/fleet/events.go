@@ -16,8 +16,10 @@ type Changed struct {
 	Consumer event.Consumer `json:"consumer"`
 	Breaker  string         `json:"breaker"`
 	// Until is of an open breaker when it may be probed, and of a half-open one when its
-	// prober counts as dead.
+	// prober counts as dead. Zero if it stays open until somebody closes it.
 	Until time.Time `json:"until,omitzero"`
+	// Forced says that an operator has set the state.
+	Forced bool `json:"forced,omitempty"`
 	// Opened is how often the breaker has opened from closed.
 	Opened uint64    `json:"opened"`
 	At     time.Time `json:"at"`
@@ -32,10 +34,15 @@ var (
 	Closed     = event.Define[Changed]("breaker.closed.v1")
 )
 
+func changed(c event.Consumer, name string, s pauses.Breaker) Changed {
+	return Changed{
+		Consumer: c, Breaker: name, Until: s.Until, Forced: s.Forced, Opened: s.Opened, At: s.At, By: s.By, Why: s.Why,
+	}
+}
+
 // publish tells of a change on the bus. Whoever publishes it again, or at once with
-// others, publishes the same event.
-func publish(ctx context.Context, b *bus.Bus, c event.Consumer, name string, s pauses.Breaker) error {
-	data := Changed{Consumer: c, Breaker: name, Until: s.Until, Opened: s.Opened, At: s.At, By: s.By, Why: s.Why}
+// others, publishes the same event. alone is the process that does not share it, or "".
+func publish(ctx context.Context, b *bus.Bus, c event.Consumer, name string, s pauses.Breaker, alone string) error {
 	key := event.Key(string(c) + "-" + name)
 	define := Closed
 	switch s.State {
@@ -45,8 +52,11 @@ func publish(ctx context.Context, b *bus.Bus, c event.Consumer, name string, s p
 		define = HalfOpened
 	case pauses.Closed:
 	}
-	draft := define.New(key, data)
+	draft := define.New(key, changed(c, name, s))
 	draft.ID = fmt.Sprintf("%s-%d-%d", key, s.Opened, s.Term)
+	if alone != "" {
+		draft.ID += " " + alone
+	}
 	e, err := b.Seal(draft)
 	if err != nil {
 		return err

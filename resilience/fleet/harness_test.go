@@ -67,6 +67,7 @@ type system struct {
 	server     *bustest.TestServer
 	names      event.Names
 	bus        *bus.Bus
+	user       bus.Config // how processes log in; zero for everybody
 
 	mu   sync.Mutex
 	runs map[string]int // handlers that have come to their end, by event
@@ -87,7 +88,12 @@ func eachKind(t *testing.T, test func(s *system)) {
 
 func newSystem(t *testing.T) *system {
 	t.Helper()
-	s := &system{T: t, server: bustest.StartServer(t, bustest.ServerConfig{}), names: event.Names{Prefix: bustest.Prefix()}, runs: map[string]int{}}
+	return newSystemOn(t, event.Names{Prefix: bustest.Prefix()}, bustest.ServerConfig{})
+}
+
+func newSystemOn(t *testing.T, names event.Names, cfg bustest.ServerConfig) *system {
+	t.Helper()
+	s := &system{T: t, server: bustest.StartServer(t, cfg), names: names, runs: map[string]int{}}
 	s.bus = s.connect()
 	bustest.Provision(t, s.bus, topology.Config{})
 	return s
@@ -95,7 +101,9 @@ func newSystem(t *testing.T) *system {
 
 func (s *system) connect() *bus.Bus {
 	s.Helper()
-	return bustest.Connect(s, bus.Config{URL: s.server.URL(), Names: s.names, Source: "/test"})
+	cfg := s.user
+	cfg.URL, cfg.Names, cfg.Source = s.server.URL(), s.names, "/test"
+	return bustest.Connect(s, cfg)
 }
 
 // process is one of the consumer's processes.

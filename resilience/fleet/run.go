@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,15 +68,20 @@ func (r *runner) step(ctx context.Context) time.Duration {
 		return r.rampUp()
 	case prober:
 		return r.prove(ctx, shared, recovered)
+	case shared.Forced && shared.Until.IsZero():
+		r.hold(consumer.Hold{})
+		return idleStep
 	case !timed:
 		r.hold(consumer.Hold{})
 		r.measure(ctx)
 		return shareAgain
-	case left > 0 && shared.State == pauses.Open:
+	case left > 0 && shared.State == pauses.Open && !shared.Forced:
 		r.hold(consumer.Hold{PauseUntil: shared.Until})
 		return left
 	case left > 0:
-		r.hold(consumer.Hold{}) // the prober's events are to be delivered
+		// The prober's events are to be delivered. And an operator may close the breaker when
+		// no process is left that would have the server resume.
+		r.hold(consumer.Hold{})
 		return left
 	}
 	return r.stand(ctx, shared)
@@ -164,13 +170,16 @@ func (r *runner) stand(ctx context.Context, shared pauses.Breaker) time.Duration
 		if b.Term != shared.Term {
 			return false
 		}
-		b.State, b.Until, b.Prober, b.At, b.By = pauses.HalfOpen, now.Add(lease).UTC(), r.id, now.UTC(), r.id
+		b.State, b.Until, b.Prober, b.At, b.By, b.Forced = pauses.HalfOpen, now.Add(lease).UTC(), r.id, now.UTC(), r.id, false
 		return true
 	})
 	if err != nil {
 		return shareAgain
 	}
 	if r.proves() {
+		r.mu.Lock()
+		r.recovered = false // of an earlier time that another process, or an operator, has ended
+		r.mu.Unlock()
 		now := time.Now()
 		r.renewed, r.busy = now, now
 		if r.local.Stats().StaysOpen > 0 {
@@ -258,4 +267,4 @@ func (r *runner) rampUp() time.Duration {
 // maxWhy is how many bytes of a cause are shared.
 const maxWhy = 200
 
-func cut(s string) string { return s[:min(len(s), maxWhy)] }
+func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxWhy)], "") }

@@ -19,10 +19,10 @@ func (f *Breaker) follow(ctx context.Context) {
 	}, func(err error) {
 		f.mu.Lock()
 		f.known, f.stale = true, true
-		f.mu.Unlock()
 		if unusable(err) {
 			f.warn(err)
 		}
+		f.mu.Unlock()
 		f.signal()
 	})
 }
@@ -33,25 +33,19 @@ func unusable(err error) bool {
 	return errors.Is(err, bus.ErrNoStream) || errors.Is(err, bus.ErrDenied)
 }
 
-// warn says once that this process has the breaker for itself.
+// warn says once that this process has the breaker for itself. The caller holds f.mu.
 func (f *Breaker) warn(err error) {
-	f.mu.Lock()
-	before := f.warned
-	f.warned = true
-	f.mu.Unlock()
-	if !before {
+	if !f.warned {
 		f.log.Warn().Err(err).Msg("the breaker cannot be shared: this process has it for itself")
 	}
+	f.warned = true
 }
 
 // learn takes note of what is shared.
 func (f *Breaker) learn(b pauses.Breaker) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.warned {
-		f.warned = false
-		f.log.Info().Msg("the breaker is shared again")
-	}
+	f.mute = false
 	if !f.known || f.stale || b.Term > f.shared.Term {
 		f.known, f.stale = true, false
 		if b.Term > 0 || f.shared.State == "" {
@@ -62,6 +56,10 @@ func (f *Breaker) learn(b pauses.Breaker) {
 
 // adopt makes what is shared count. The caller holds f.mu.
 func (f *Breaker) adopt(b pauses.Breaker) {
+	news := f.shared.State != "" || b.State == pauses.Open // to a process that has just started a closed breaker is none
+	if b.Forced && news && !b.At.Equal(f.shared.At) {
+		f.log.Warn().Str("state", string(b.State)).Str("by", b.By).Str("why", b.Why).Msg("breaker of the consumer set by an operator")
+	}
 	f.timed = f.timed && f.shared.Until.Equal(b.Until)
 	f.shared = b
 }
@@ -91,32 +89,38 @@ func (f *Breaker) measure(ctx context.Context) {
 func (f *Breaker) share(ctx context.Context, change func(b *pauses.Breaker, now time.Time) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
 	defer cancel()
+	f.mu.Lock()
+	own, mute := f.shared, f.mute
+	f.mu.Unlock()
 	var before, after pauses.Breaker
-	wrote := false
-	now, err := f.store.Now(ctx)
-	if err == nil {
-		var d pauses.Document
-		d, err = f.store.Update(ctx, f.cfg.Consumer, func(d *pauses.Document) bool {
-			before = d.Breakers[f.name]
-			after = before
-			if wrote = change(&after, now); !wrote {
-				return false
-			}
-			after.Term++
-			if d.Breakers == nil {
-				d.Breakers = map[string]pauses.Breaker{}
-			}
-			d.Breakers[f.name] = after
-			return true
-		})
-		after = d.Breakers[f.name]
+	var now time.Time
+	wrote, err := false, error(nil)
+	if !mute {
+		if now, err = f.store.Now(ctx); err == nil {
+			_, err = f.store.Update(ctx, f.cfg.Consumer, func(d *pauses.Document) bool {
+				if before = d.Breakers[f.name]; before.Term < own.Term {
+					before = own // the bucket is new, or could not be written to for a while
+				}
+				after = before
+				if wrote = change(&after, now); !wrote {
+					return false
+				}
+				after.Term++
+				if d.Breakers == nil {
+					d.Breakers = map[string]pauses.Breaker{}
+				}
+				d.Breakers[f.name] = after
+				return true
+			})
+		}
 	}
 	f.mu.Lock()
 	switch {
-	case err != nil && unusable(err):
-		f.mu.Unlock()
-		f.warn(err)
-		f.mu.Lock()
+	case mute, err != nil && unusable(err):
+		if err != nil {
+			f.warn(err)
+		}
+		f.mute, f.stale = true, true // what the others agree on counts as soon as it is heard
 		now, before, after = time.Now(), f.shared, f.shared
 		if wrote = change(&after, now); wrote {
 			after.Term++
@@ -126,13 +130,18 @@ func (f *Breaker) share(ctx context.Context, change func(b *pauses.Breaker, now 
 		f.log.Debug().Err(err).Msg("breaker's change not shared yet")
 		return err
 	}
+	alone := f.mute
+	if wrote && !alone && f.warned {
+		f.warned = false
+		f.log.Info().Msg("the breaker is shared again")
+	}
 	if wrote || after.Term > f.shared.Term {
 		f.adopt(after)
 		f.until, f.timed = time.Now().Add(after.Until.Sub(now)), true
 	}
 	f.mu.Unlock()
 	if wrote && before.State != after.State && before.State != "" {
-		f.tell(ctx, after, err == nil)
+		f.tell(ctx, after, !alone)
 	}
 	return nil
 }
@@ -146,9 +155,13 @@ func (f *Breaker) tell(ctx context.Context, b pauses.Breaker, shared bool) {
 	if !b.Until.IsZero() {
 		line = line.Time("until", b.Until)
 	}
+	alone := ""
+	if !shared {
+		alone = f.id
+	}
 	line.Str("state", string(b.State)).Str("by", b.By).Str("why", b.Why).Bool("shared", shared).
 		Msg("breaker of the consumer has changed its state")
-	if err := publish(ctx, f.bus, f.cfg.Consumer, f.name, b); err != nil {
+	if err := publish(ctx, f.bus, f.cfg.Consumer, f.name, b, alone); err != nil {
 		f.log.Warn().Err(err).Msg("the breaker's change is not told on the bus")
 	}
 }
