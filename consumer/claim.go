@@ -40,7 +40,10 @@ func (c *Consumer) claim(ctx context.Context, d *delivery) (claim *dedup.Claim, 
 // turnAway settles a delivery whose handler must not run, or not now.
 func (c *Consumer) turnAway(ctx context.Context, d *delivery, claim *dedup.Claim) (end result, away bool) {
 	switch claim.Status {
-	case dedup.Done, dedup.Parked:
+	case dedup.Done:
+		c.doubts.forget(d.key)
+		return c.handled(d, duplicate), true
+	case dedup.Parked:
 		c.doubts.forget(d.key)
 		return c.ack(d, duplicate), true
 	case dedup.Busy:

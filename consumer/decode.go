@@ -28,6 +28,9 @@ func (c *Consumer) decode(ctx context.Context, d *delivery) (event.Event, error)
 		return event.Event{}, withWish(undecodable, err, 0)
 	}
 	d.key, d.eventType = event.EventKeyOf(e), e.Type()
+	if d.redrive.Replay > 0 && d.redrive.Key != "" {
+		d.key = d.redrive.Key // its letter's: of a message that was mended and is an event now it is another one
+	}
 	at, ok := event.Expiry(e)
 	if !ok {
 		return e, nil

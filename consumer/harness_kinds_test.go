@@ -14,6 +14,7 @@ type ledger interface {
 	dedup.Ledger
 	Mark(ctx context.Context, c event.Consumer, k event.EventKey) (dedup.Mark, bool, error)
 	Discard(ctx context.Context, c event.Consumer, k event.EventKey) error
+	TakeBack(ctx context.Context, c event.Consumer, k event.EventKey, replay int) (bool, error)
 }
 
 // kind opens a ledger.

@@ -75,3 +75,5 @@ func (m marks) Mark(ctx context.Context, c event.Consumer, k event.EventKey) (dl
 	mark, ok, err := m.ledger.Mark(ctx, c, k)
 	return dlq.Mark(mark), ok, err
 }
+
+func (m marks) Workers(context.Context, event.Consumer) (int, error) { return 0, nil }

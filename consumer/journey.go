@@ -78,7 +78,7 @@ func (c *Consumer) process(ctx context.Context, d *delivery) result {
 			return c.incomplete(ctx, d, claim, out, r.late, err)
 		}
 		c.passed(d, out)
-		return c.ack(d, r.outcome()) // 5. ack
+		return c.handled(d, r.outcome()) // 5. ack
 	}
 }
 

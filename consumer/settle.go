@@ -30,6 +30,20 @@ func (c *Consumer) ack(d *delivery, o outcome) result {
 	return result{outcome: o}
 }
 
+// handled is an ack of an event that has taken effect. If it was a replay, its letters
+// go: the server gets that before the ack, so a letter stays only if the event is
+// delivered again, which removes it. Nothing waits for the answer.
+func (c *Consumer) handled(d *delivery, o outcome) result {
+	if d.redrive.Replay > 0 {
+		names := c.bus.Names()
+		purge := fmt.Sprintf(`{"filter":%q}`, names.DeadLetterFilter(c.cfg.Name, "", d.key))
+		if err := c.bus.Conn().Publish(c.bus.APIPrefix()+"STREAM.PURGE."+names.DLQStream(), []byte(purge)); err != nil {
+			c.eventLog(d, c.log.Warn()).Err(err).Msg("letter not removed, the next replay of it does that")
+		}
+	}
+	return c.ack(d, o)
+}
+
 // term is an ack with a reason, which the server tells those who listen to its advisories.
 func (c *Consumer) term(d *delivery, o outcome, reason string) result {
 	c.collect(d)

@@ -49,23 +49,46 @@ func (b book) Mark(ctx context.Context, c event.Consumer, k event.EventKey) (Mar
 // forgotten after the retention. An event that is not parked is left as it is.
 // Errors are those of [KV.Mark] and of [bus.Pending.Wait].
 func (b book) Discard(ctx context.Context, c event.Consumer, k event.EventKey) error {
+	_, err := b.change(ctx, "discard", c, k, func(r record) (record, bool) {
+		return r.ended(stateDiscarded), r.State == stateParked
+	})
+	return err
+}
+
+// TakeBack says that the replays of a parked event up to this one are not to be
+// handled any more: one that arrives finds the event parked, as if it were an older one.
+// It returns false if the event is not parked: a worker has begun it, or it has ended.
+// Errors are those of Discard.
+//
+// Not guaranteed, with [Partitions]: an owner that has read the replay before does not
+// look at the record, and may handle it yet.
+func (b book) TakeBack(ctx context.Context, c event.Consumer, k event.EventKey, replay int) (bool, error) {
+	return b.change(ctx, "take back", c, k, func(r record) (record, bool) {
+		r.Replay = max(r.Replay, replay)
+		return r, r.State == stateParked
+	})
+}
+
+// change writes what a person makes of a record, and says whether it wanted to.
+func (b book) change(ctx context.Context, verb string, c event.Consumer, k event.EventKey, of func(record) (record, bool)) (bool, error) {
 	for range claimTries {
 		found, err := b.lookUp(ctx, c, k)
 		if err != nil {
-			return fmt.Errorf("dedup: discard %s.%s: %w", c, k, err)
+			return false, fmt.Errorf("dedup: %s %s.%s: %w", verb, c, k, err)
 		}
-		if found.record.State != stateParked {
-			return nil
+		next, wanted := of(found.record)
+		if !wanted {
+			return false, nil
 		}
-		_, err = b.store.write(ctx, nil, markKey(c, k), found.revision, found.record.ended(stateDiscarded), nil)
+		_, err = b.store.write(ctx, nil, markKey(c, k), found.revision, next, nil)
 		if err == nil {
-			return nil
+			return true, nil
 		}
 		if !errors.Is(err, errConflict) {
-			return fmt.Errorf("dedup: discard %s.%s: %w", c, k, err)
+			return false, fmt.Errorf("dedup: %s %s.%s: %w", verb, c, k, err)
 		}
 	}
-	return fmt.Errorf("dedup: discard %s.%s: %w: others keep writing its mark", c, k, bus.ErrConflict)
+	return false, fmt.Errorf("dedup: %s %s.%s: %w: others keep writing its mark", verb, c, k, bus.ErrConflict)
 }
 
 // lookUp reads a mark that a person has named.

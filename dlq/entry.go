@@ -24,7 +24,7 @@ type Entry struct {
 	// stream, or the id of the row.
 	Sequence uint64 `json:"sequence"`
 	// Stored is when it was dead-lettered, by the clock of the server, or of the relay
-	// that parked the row; ages count from it.
+	// that parked the row; ages count from it. A replay does not change it.
 	Stored   time.Time      `json:"stored"`
 	Consumer event.Consumer `json:"consumer"`
 	Reason   string         `json:"reason"`
@@ -60,6 +60,16 @@ type Entry struct {
 	Size int `json:"size"`
 	// Cut says that not all of the story fitted beside the event.
 	Cut bool `json:"cut,omitempty"`
+	// Replay is there while the letter is being replayed.
+	Replay *Replaying `json:"replay,omitempty"`
+}
+
+// State is one word about the letter: its reason, or "replayed".
+func (e Entry) State() string {
+	if e.Replay != nil {
+		return string(Replayed)
+	}
+	return e.Reason
 }
 
 // Complete fills in what follows from the rest and is missing: Type from the
@@ -102,9 +112,10 @@ func (r Record) MarshalJSON() ([]byte, error) {
 
 // letter is a stored dead letter.
 type letter struct {
-	entry  Entry
-	header nats.Header
-	data   []byte
+	entry   Entry
+	subject string
+	header  nats.Header
+	data    []byte
 	// older are the sequences of letters that this one replaces.
 	older []uint64
 }
@@ -155,8 +166,12 @@ func parseEntry(n event.Names, subject string, sequence uint64, stored time.Time
 			Stream:  text(h, headerStream),
 			Time:    instant(h, headerStored),
 		},
-		Size: size,
-		Cut:  first(h, headerCut) != "",
+		Size:   size,
+		Cut:    first(h, headerCut) != "",
+		Replay: replayingOf(h),
+	}
+	if parked := instant(h, headerParked); !parked.IsZero() {
+		e.Stored = parked
 	}
 	e.Key = event.Key(cmp.Or(attribute(h, event.ExtKey), e.CorrelationID, e.EventID))
 	if sequence, err := strconv.ParseUint(first(h, headerSequence), 10, 64); err == nil {

@@ -44,6 +44,11 @@ const (
 	headerSequence     = "dlq-sequence"
 	headerStored       = "dlq-stored" // time
 
+	// headerReplayed is on a letter that is being replayed: JSON of replayedHeader.
+	headerReplayed = "dlq-replayed"
+	// headerParked is when the letter was stored first, if it was stored again since.
+	headerParked = "dlq-parked" // time
+
 	// headerReplay marks a replayed message: the n-th replay, from 1.
 	headerReplay = "dlq-replay"
 	// prefixOriginal comes before the name of a header that must not be
@@ -153,8 +158,13 @@ func formatAttempts(attempts []event.Attempt) string {
 	if len(attempts) == 0 {
 		return ""
 	}
-	doc, err := json.Marshal(attempts)
-	if err != nil { // a time beyond the year 9999: no history rather than no letter
+	return asciiJSON(attempts)
+}
+
+// asciiJSON writes a value as JSON in printable ASCII.
+func asciiJSON(value any) string {
+	doc, err := json.Marshal(value)
+	if err != nil { // a time beyond the year 9999: nothing rather than no letter
 		return ""
 	}
 	var sb strings.Builder

@@ -7,13 +7,19 @@ import (
 	"github.com/farandole/farandole/event"
 )
 
-// Marks is what the queue asks the consumers' ledger. The ledger of package
-// dedup has these methods with its own Mark, which converts to this one.
+// Marks is what the queue asks about consumers: their ledger, and whether they are there.
+// The ledgers of package dedup have these methods but for Workers, with their own
+// Mark, which converts to this one.
 type Marks interface {
 	// Mark returns what the ledger knows of an event; false when it knows nothing.
 	Mark(ctx context.Context, c event.Consumer, k event.EventKey) (Mark, bool, error)
 	// Discard closes a parked event for good.
 	Discard(ctx context.Context, c event.Consumer, k event.EventKey) error
+	// TakeBack has replays of a parked event, up to this one, not handled any more. It
+	// returns false if the event is not parked.
+	TakeBack(ctx context.Context, c event.Consumer, k event.EventKey, replay int) (bool, error)
+	// Workers returns how many processes of a consumer ask for events.
+	Workers(ctx context.Context, c event.Consumer) (int, error)
 }
 
 // Mark is a ledger's knowledge of one event for one consumer.

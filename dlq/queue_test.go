@@ -54,6 +54,20 @@ func (l *ledger) Discard(_ context.Context, c event.Consumer, k event.EventKey) 
 	return nil
 }
 
+func (l *ledger) TakeBack(_ context.Context, c event.Consumer, k event.EventKey, replay int) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.marks[fmt.Sprint(c, k)]
+	if m.State != dlq.StateParked {
+		return false, nil
+	}
+	m.Replay = max(m.Replay, replay)
+	l.marks[fmt.Sprint(c, k)] = m
+	return true, nil
+}
+
+func (l *ledger) Workers(context.Context, event.Consumer) (int, error) { return 2, nil }
+
 // fixture is a system with a queue.
 type fixture struct {
 	t      testing.TB
@@ -145,6 +159,25 @@ func (f *fixture) parkAgain(c event.Consumer, n int, failed *nats.Msg, reason st
 	f.check(f.send(f.letter(c, n, failed, reason, fmt.Sprintf("order %d timed out", n))))
 	r, _ := dlq.RedriveOf(failed.Header)
 	f.ledger.set(c, key(n), dlq.Mark{State: dlq.StateParked, Replay: r.Replay, At: time.Now()})
+}
+
+// handle does what the consumer does when replays of these events have taken effect.
+func (f *fixture) handle(c event.Consumer, replay int, events ...int) {
+	f.t.Helper()
+	dead, err := f.bus.JetStream().Stream(f.t.Context(), f.names.DLQStream())
+	f.check(err)
+	for _, n := range events {
+		f.ledger.set(c, key(n), dlq.Mark{State: dlq.StateDone, Replay: replay, At: time.Now()})
+		f.check(dead.Purge(f.t.Context(), jetstream.WithPurgeSubject(f.names.DeadLetterFilter(c, "", key(n)))))
+	}
+}
+
+// replaying counts the letters that are being replayed.
+func (f *fixture) replaying() int {
+	f.t.Helper()
+	s, err := f.queue.Stats(f.t.Context())
+	f.check(err)
+	return s.Replayed
 }
 
 func (f *fixture) list(filter dlq.Filter, o dlq.PageOptions) dlq.Page {
@@ -282,6 +315,7 @@ func TestParking_again_leaves_one_entry(t *testing.T) {
 			if sum.Selected != 1 || sum.Reached() != 1 {
 				t.Errorf("%+v", sum)
 			}
+			f.handle("payment", 1, 1) // if it was replayed
 			if p := f.list(dlq.Filter{}, dlq.PageOptions{}); p.Total != 1 {
 				t.Errorf("%d entries are left, want that of the other event", p.Total)
 			}
@@ -354,6 +388,7 @@ func TestGet_tells_what_became_of_an_event(t *testing.T) {
 		t.Errorf("wildcard: %v", err)
 	}
 	f.replay(dlq.Selection{IDs: []string{id(1)}}, dlq.ReplayOptions{})
+	f.handle("payment", 1, 1)
 	at := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 	f.ledger.set("payment", key(1), dlq.Mark{
 		State: dlq.StateDone, Replay: 1, At: at, First: &event.Attempt{At: at, Class: "timeout", Error: "gateway"},

@@ -54,15 +54,16 @@ func (s Summary) Reached() int {
 }
 
 // Replay has the events of the selected letters handled again, in each store
-// oldest first, and removes each letter once its event is stored elsewhere: a
-// letter of the stream goes back to the consumer that failed and to no other,
-// with its identity, fresh attempts and its history; a parked row is left to the
-// relay again. A letter stays while no durable of its consumer would get the
+// oldest first: a letter of the stream goes back to the consumer that failed and to no
+// other, with its identity, fresh attempts and its history; a parked row is left to the
+// relay again. A letter stays until the event has taken effect, or has failed again and
+// is one letter again. It stays as it is while no durable of its consumer would get the
 // replay ([NoConsumer]).
 //
 // A letter that comes back while Replay runs is not read again. Replaying
-// twice, also after a crash or interruption, is harmless: the replay has the
-// same message id until the letter is gone, and the ledger knows what is done.
+// twice, also at once or after a crash or interruption, is harmless: a letter that is
+// being replayed is in progress, the replay has the same message id until the letter
+// says so, and the ledger knows what is done.
 // report, which may be nil, is called for every letter in turn. The error says
 // why Replay ended early, by ctx or by what would hit every letter
 // ([bus.ErrUnavailable] and the like); the summary counts what was done.
@@ -75,6 +76,18 @@ func (q *Queue) Replay(ctx context.Context, s Selection, o ReplayOptions, report
 	if o.Rate > 0 {
 		w.limit.SetLimit(rate.Limit(o.Rate))
 	}
+	return w.run(ctx, q, s)
+}
+
+// TakeBack ends the replays of the selected letters that their consumers have not
+// begun, and leaves the letters as they were. The ledger decides whether a worker was
+// faster; with the ledger by partition an owner that has read the replay before may
+// handle it yet. report, which may be nil, is called for every letter in turn; summary
+// and error are as for [Queue.Replay].
+func (q *Queue) TakeBack(ctx context.Context, s Selection, o TakeBackOptions, report func(Result)) (Summary, error) {
+	w := walk{limit: rate.NewLimiter(rate.Inf, 1), report: report, do: func(ctx context.Context, s Store, r Ref) (Result, error) {
+		return s.TakeBack(ctx, r, o)
+	}}
 	return w.run(ctx, q, s)
 }
 

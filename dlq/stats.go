@@ -25,8 +25,48 @@ type Stats struct {
 	Groups []Group `json:"groups"`
 	// Ungrouped counts letters of further kinds, after the first 1,000 kinds.
 	Ungrouped int `json:"ungrouped,omitempty"`
-	// Stranded are events that wait for consumers which do not exist (any more).
+	// Replayed counts those of Total that are being replayed, and Replays says by
+	// consumer how far they have come.
+	Replayed int       `json:"replayed"`
+	Replays  []Replays `json:"replays,omitempty"`
+	// Stranded are events that wait for consumers which do not exist (any more), and
+	// have no letter.
 	Stranded []Stranded `json:"stranded,omitempty"`
+}
+
+// Replays counts the letters of one consumer that are being replayed, by the state of
+// their replay.
+type Replays struct {
+	Consumer event.Consumer `json:"consumer"`
+	Waiting  int            `json:"waiting"`
+	Running  int            `json:"running"`
+	Retrying int            `json:"retrying"`
+	Lost     int            `json:"lost"`
+	Handled  int            `json:"handled"`
+	// Oldest is when the first of them was sent.
+	Oldest time.Time `json:"oldest,omitzero"`
+	// Workers is how many processes of the consumer ask for events, nil if unknown.
+	Workers *int `json:"workers,omitempty"`
+}
+
+// add counts one replay.
+func (r *Replays) add(one Replaying) {
+	switch one.State {
+	case ReplayRunning:
+		r.Running++
+	case ReplayRetrying:
+		r.Retrying++
+	case ReplayLost:
+		r.Lost++
+	case ReplayHandled:
+		r.Handled++
+	default:
+		r.Waiting++
+	}
+	r.Workers = one.Workers
+	if r.Oldest.IsZero() || one.At.Before(r.Oldest) {
+		r.Oldest = one.At
+	}
 }
 
 // Group is one kind of failure: letters with one fingerprint.
@@ -51,10 +91,14 @@ type Group struct {
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	s := Stats{Consumers: map[event.Consumer]map[string]int{}}
 	groups := map[string]*Group{}
+	replayed := map[string]bool{}
 	now := time.Now()
 	err := q.each(Filter{}, func(store Store) error {
 		return store.Scan(ctx, Filter{}, false, func(r Record) error {
 			s.add(r.Entry, groups, now)
+			if r.Replay != nil {
+				replayed[r.ID] = true
+			}
 			return nil
 		})
 	})
@@ -63,7 +107,7 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 		stream, err = q.stream()
 	}
 	if err == nil {
-		s.Stranded, err = stream.stranded(ctx)
+		s.Stranded, err = stream.stranded(ctx, replayed)
 	}
 	s.Groups = make([]Group, 0, len(groups))
 	for _, g := range groups {
@@ -90,6 +134,10 @@ func (s *Stats) add(e Entry, groups map[string]*Group, now time.Time) {
 		s.Consumers[e.Consumer] = map[string]int{}
 	}
 	s.Consumers[e.Consumer][e.Reason]++
+	if e.Replay != nil {
+		s.Replayed++
+		s.replaysOf(e.Consumer).add(*e.Replay)
+	}
 
 	g := groups[e.Fingerprint]
 	if g == nil {
@@ -113,6 +161,15 @@ func (s *Stats) add(e Entry, groups map[string]*Group, now time.Time) {
 	g.Consumers[e.Consumer]++
 	g.LastHour += hour
 	g.LastDay += day
+}
+
+// replaysOf returns the counts of a consumer, in the order of names.
+func (s *Stats) replaysOf(c event.Consumer) *Replays {
+	i, found := slices.BinarySearchFunc(s.Replays, c, func(r Replays, c event.Consumer) int { return cmp.Compare(r.Consumer, c) })
+	if !found {
+		s.Replays = slices.Insert(s.Replays, i, Replays{Consumer: c})
+	}
+	return &s.Replays[i]
 }
 
 func within(t, now time.Time, d time.Duration) int {

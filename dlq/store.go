@@ -2,6 +2,7 @@ package dlq
 
 import (
 	"context"
+	"strings"
 
 	"github.com/farandole/farandole/event"
 )
@@ -19,10 +20,12 @@ type Store interface {
 	Scan(ctx context.Context, f Filter, whole bool, visit func(Record) error) error
 	// Get returns what is known of one event; [ErrNotFound] means nothing.
 	Get(ctx context.Context, id string) (Case, error)
-	// Replay has the event of one letter handled again, and removes the letter.
+	// Replay has the event of one letter handled again. The letter is gone when it is.
 	// What has become of it is in the result. An error says besides that every
 	// further letter would meet it too.
 	Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, error)
+	// TakeBack ends a replay that nobody has begun. Result and error are as for Replay.
+	TakeBack(ctx context.Context, r Ref, o TakeBackOptions) (Result, error)
 	// Discard removes one letter for good. Result and error are as for Replay.
 	Discard(ctx context.Context, r Ref, o DiscardOptions) (Result, error)
 }
@@ -75,6 +78,14 @@ type ReplayOptions struct {
 	// stores the replay where no consumer would get it: the consumer's durable
 	// may be made later.
 	Force bool
+	// By is who replays, as in "ada@host", for the letter. Defaults to nobody.
+	By string
+}
+
+// TakeBackOptions say how to take replays back.
+type TakeBackOptions struct {
+	// DryRun says what would happen and changes nothing.
+	DryRun bool
 }
 
 // DiscardOptions say how to discard.
@@ -101,17 +112,23 @@ type Result struct {
 // Status is what became of one letter.
 type Status string
 
+// Words is the status for people, as in "already handled".
+func (s Status) Words() string { return strings.ReplaceAll(string(s), "_", " ") }
+
 // The statuses.
 const (
-	Replayed       Status = "replayed"        // sent to its consumer; the letter is gone
+	Replayed       Status = "replayed"        // sent to its consumer; the letter says so until it is handled
 	Pending        Status = "pending"         // a parked row that a relay publishes again
 	Discarded      Status = "discarded"       // the letter is gone for good
 	AlreadyHandled Status = "already_handled" // the event had taken effect; the letter is gone
-	InProgress     Status = "in_progress"     // its consumer has the event now; nothing was done
+	InProgress     Status = "in_progress"     // it is being replayed, or its consumer has it; nothing was done
 	NoConsumer     Status = "no_consumer"     // nobody would get it; nothing was done
 	Refused        Status = "refused"         // see Result.Err; nothing was done
 	NotFound       Status = "not_found"       // there is no such letter (any more)
 	Failed         Status = "failed"          // see Result.Err; doing it again is safe
+	TakenBack      Status = "taken_back"      // the replay is taken back; the letter is as before
+	NotReplayed    Status = "not_replayed"    // there is no replay to take back; nothing was done
 	WouldReplay    Status = "would_replay"    // dry run
+	WouldTakeBack  Status = "would_take_back" // dry run
 	WouldDiscard   Status = "would_discard"   // dry run
 )

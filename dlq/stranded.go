@@ -16,13 +16,13 @@ import (
 )
 
 // Stranded counts events that wait for one consumer only, and that consumer
-// has no durable: it was renamed or removed. They have no letters. A consumer
-// that is started under the name takes them.
+// has no durable: it was renamed or removed. They have no letters: letters that are
+// being replayed are not counted. A consumer that is started under the name takes them.
 type Stranded struct {
 	Consumer event.Consumer `json:"consumer"`
 	// Deferred are retries whose time has not come yet.
 	Deferred int `json:"deferred"`
-	// Arrived are retries whose time has come, and replays.
+	// Arrived are retries whose time has come, and replays of a version that removed the letter.
 	Arrived int `json:"arrived"`
 	// Unknown have arrived as well, but the ledger has no mark of them (any
 	// more): nothing tells whether they were handled before.
@@ -89,14 +89,14 @@ func (s *Stream) hasPages(ctx context.Context, c event.Consumer) (bool, error) {
 	return len(info.State.Subjects) > 0, nil
 }
 
-// stranded finds what waits for consumers that have no durable. It learns the
-// subjects of all redrives, and reads those of such consumers.
-func (s *Stream) stranded(ctx context.Context) ([]Stranded, error) {
-	arrived, err := s.countByConsumer(ctx, s.names.EventsStream(), s.names.RedriveFilter(""))
+// stranded finds what waits for consumers that have no durable, but for the events of
+// these letters. It learns the subjects of all redrives, and reads those of such consumers.
+func (s *Stream) stranded(ctx context.Context, letters map[string]bool) ([]Stranded, error) {
+	arrived, err := s.countByConsumer(ctx, s.names.EventsStream(), s.names.RedriveFilter(""), nil)
 	if err != nil {
 		return nil, err
 	}
-	deferred, err := s.countByConsumer(ctx, s.names.TimersStream(), s.names.TimersFilter("", TimerRetry))
+	deferred, err := s.countByConsumer(ctx, s.names.TimersStream(), s.names.TimersFilter("", TimerRetry), letters)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (s *Stream) stranded(ctx context.Context) ([]Stranded, error) {
 	var stranded []Stranded
 	for c, w := range found {
 		if arrived[c] > 0 {
-			if err := s.countArrived(ctx, w); err != nil {
+			if err := s.countArrived(ctx, w, letters); err != nil {
 				return nil, err
 			}
 		}
@@ -128,8 +128,9 @@ func (s *Stream) stranded(ctx context.Context) ([]Stranded, error) {
 }
 
 // countByConsumer counts the messages of a stream that a filter of redrives
-// or timers selects. Their second token, after the system's prefix, is the consumer.
-func (s *Stream) countByConsumer(ctx context.Context, name, filter string) (map[event.Consumer]int, error) {
+// or timers selects. Their second token, after the system's prefix, is the consumer;
+// the last one of a retry's timer is the event key, by which those of letters are left out.
+func (s *Stream) countByConsumer(ctx context.Context, name, filter string, letters map[string]bool) (map[event.Consumer]int, error) {
 	counts := map[event.Consumer]int{}
 	stream, err := s.bus.Stream(ctx, name)
 	if errors.Is(err, bus.ErrNoStream) {
@@ -144,13 +145,16 @@ func (s *Stream) countByConsumer(ctx context.Context, name, filter string) (map[
 	}
 	consumer := strings.Count(s.names.Root("redrive.*"), ".")
 	for subject, n := range info.State.Subjects {
-		counts[event.Consumer(strings.Split(subject, ".")[consumer])] += int(n) //nolint:gosec // a count
+		tokens := strings.Split(subject, ".")
+		if c := event.Consumer(tokens[consumer]); !letters[entryID(c, event.EventKey(tokens[len(tokens)-1]))] {
+			counts[c] += int(n) //nolint:gosec // a count
+		}
 	}
 	return counts, nil
 }
 
 // countArrived asks the ledger what became of a consumer's redrives.
-func (s *Stream) countArrived(ctx context.Context, w *Stranded) error {
+func (s *Stream) countArrived(ctx context.Context, w *Stranded, letters map[string]bool) error {
 	o := follow.Options{Filters: []string{s.names.RedriveFilter(w.Consumer)}, FromStart: true, NoFollow: true}
 	return follow.Read(ctx, s.bus, o, func(m follow.Message) error {
 		redrive, ok := RedriveOf(m.Header)
@@ -159,6 +163,9 @@ func (s *Stream) countArrived(ctx context.Context, w *Stranded) error {
 		}
 		if e, err := event.Decode(m.Header, m.Data); redrive.Key == "" && err == nil {
 			redrive.Key = event.EventKeyOf(e)
+		}
+		if letters[entryID(w.Consumer, redrive.Key)] {
+			return nil
 		}
 		mark, known, err := s.mark(ctx, w.Consumer, redrive.Key)
 		switch {

@@ -104,8 +104,14 @@ func (s *Stream) Get(ctx context.Context, id string) (Case, error) {
 	if c.Letter == nil && c.Mark == nil {
 		return Case{}, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
+	if c.Letter != nil {
+		if err := s.follower().look(ctx, &c.Letter.Entry); err != nil {
+			return Case{}, err
+		}
+	}
 	c.Verdict = c.verdict()
-	if !known || !mark.underWay() {
+	waits := c.Letter != nil && c.Letter.Replay != nil && c.Letter.Replay.State == ReplayWaiting
+	if !waits && (!known || !mark.underWay()) {
 		return c, nil
 	}
 	taken, err := s.durableTakes(ctx, consumer, s.names.RedriveFilter(consumer))
@@ -120,6 +126,10 @@ func (s *Stream) Get(ctx context.Context, id string) (Case, error) {
 
 func (c Case) verdict() string {
 	m := c.Mark
+	if c.Letter != nil && c.Letter.Replay != nil {
+		r := c.Letter.Replay
+		return fmt.Sprintf("%s; sent %s as replay %d", r.describe(string(c.Letter.Consumer)), r.At.UTC().Format(time.RFC3339), r.Number)
+	}
 	if m == nil {
 		return "dead-lettered; the ledger keeps no mark of it, so a replay must be forced"
 	}
@@ -212,9 +222,10 @@ func (s *Stream) read(ctx context.Context, sequence uint64) (*letter, error) {
 
 func (s *Stream) letterOf(m *jetstream.RawStreamMsg) *letter {
 	return &letter{
-		entry:  parseEntry(s.names, m.Subject, m.Sequence, m.Time, m.Header, len(m.Data)),
-		header: m.Header,
-		data:   m.Data,
+		entry:   parseEntry(s.names, m.Subject, m.Sequence, m.Time, m.Header, len(m.Data)),
+		subject: m.Subject,
+		header:  m.Header,
+		data:    m.Data,
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/farandole/farandole/bus"
 )
 
-// Replay sends a letter back to the consumer that failed, and removes it once
-// that is stored. See [Queue.Replay].
+// Replay sends a letter back to the consumer that failed, and writes on it that it is
+// being replayed. See [Queue.Replay].
 func (s *Stream) Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, error) {
 	return s.change(ctx, r, func(l *letter) (Status, error) {
 		m, known, err := s.mark(ctx, l.entry.Consumer, l.entry.EventKey)
@@ -22,6 +22,13 @@ func (s *Stream) Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, er
 		case known && m.State == StateDone:
 			return s.finish(ctx, l, AlreadyHandled)
 		case known && m.underWay() && !o.Force:
+			return InProgress, nil
+		}
+		if err := s.follower().look(ctx, &l.entry); err != nil {
+			return Failed, err
+		}
+		switch {
+		case l.entry.Replay != nil && l.entry.Replay.State != ReplayLost && !o.Force:
 			return InProgress, nil
 		case !known && !o.Force:
 			return Refused, fmt.Errorf("%w: %s: the ledger has no mark of it, so nothing tells whether it took effect: name the database of a consumer with an inbox, or --force replays it", ErrRefused, l.entry.ID)
@@ -40,27 +47,117 @@ func (s *Stream) Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, er
 		}
 		// A replay must be newer than the one the mark was parked by, else
 		// the consumer takes it for an old one and acknowledges it.
-		replay := max(l.entry.Count, m.Replay+1)
-		if err := s.send(ctx, l, replay, partitions); err != nil {
-			return Failed, fmt.Errorf("dlq: replay %s: %w", l.entry.ID, err)
-		}
-		return s.finish(ctx, l, Replayed)
+		return s.send(ctx, l, max(l.entry.Count, m.Replay+1), partitions, o.By)
 	})
 }
 
-// send publishes the replay of a letter. Once begun it does not end with ctx.
-func (s *Stream) send(ctx context.Context, l *letter, replay, partitions int) error {
-	msg, err := redriveMessage(s.names, l, replay, partitions, s.bus.Conn().MaxPayload())
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
+// send publishes the replay of a letter, and then writes on the letter that it is being
+// replayed. In this order, for a letter that says so and is not would wait for ever. Of
+// two that send at once, one has sent it and the other finds it in progress. Once begun
+// it does not end with ctx.
+func (s *Stream) send(ctx context.Context, l *letter, replay, partitions int, by string) (Status, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*cleanUp)
 	defer cancel()
-	pending, err := s.bus.Send(ctx, msg)
+	msg, err := redriveMessage(s.names, l, replay, partitions, s.bus.Conn().MaxPayload())
+	var receipt bus.Receipt
 	if err == nil {
-		_, err = pending.Wait(ctx)
+		receipt, err = s.publish(ctx, msg)
 	}
-	return err
+	if err != nil {
+		return Failed, fmt.Errorf("dlq: replay %s: %w", l.entry.ID, err)
+	}
+	r := Replaying{Number: replay, At: time.Now().UTC(), By: by, sequence: receipt.Sequence}
+	err = s.rewrite(ctx, l, func(p *packer) error { return p.must(headerReplayed, r.header()) })
+	switch {
+	case errors.Is(err, bus.ErrConflict):
+		// Written by somebody else, or the event has ended already.
+	case errors.Is(err, bus.ErrStreamFull), errors.Is(err, bus.ErrTooLarge):
+		// No room to say it. The letter looks as before until its consumer removes it.
+	case err != nil:
+		return Failed, fmt.Errorf("dlq: %s is replayed, but its letter does not say so: %w", l.entry.ID, err)
+	}
+	if receipt.Duplicate {
+		return InProgress, nil
+	}
+	return Replayed, nil
+}
+
+// TakeBack ends a replay that its consumer has not begun: the letter is as before. See
+// [Queue.TakeBack].
+func (s *Stream) TakeBack(ctx context.Context, r Ref, o TakeBackOptions) (Result, error) {
+	return s.change(ctx, r, func(l *letter) (Status, error) {
+		if err := s.follower().look(ctx, &l.entry); err != nil {
+			return Failed, err
+		}
+		replay := l.entry.Replay
+		switch {
+		case replay == nil:
+			return NotReplayed, nil
+		case replay.State == ReplayHandled && !o.DryRun:
+			return s.finish(ctx, l, AlreadyHandled)
+		case replay.State == ReplayHandled:
+			return AlreadyHandled, nil
+		case replay.State == ReplayRunning, replay.State == ReplayRetrying:
+			return InProgress, nil
+		case o.DryRun:
+			return WouldTakeBack, nil
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*cleanUp)
+		defer cancel()
+		// The ledger first: it decides whether a worker was faster. A letter that says
+		// that it is replayed, and a ledger that knows better, are right already.
+		taken, err := s.marks.TakeBack(ctx, l.entry.Consumer, l.entry.EventKey, replay.Number)
+		switch {
+		case err != nil:
+			return Failed, fmt.Errorf("dlq: take back %s: %w", l.entry.ID, err)
+		case !taken:
+			return s.tooLate(ctx, l)
+		}
+		if err := s.removeReplay(ctx, replay.sequence); err != nil {
+			return Failed, err
+		}
+		err = s.rewrite(ctx, l, func(*packer) error { return nil })
+		if err != nil && !errors.Is(err, bus.ErrConflict) {
+			return Failed, err
+		}
+		return TakenBack, nil
+	})
+}
+
+// tooLate says why the ledger did not let a replay be taken back.
+func (s *Stream) tooLate(ctx context.Context, l *letter) (Status, error) {
+	m, known, err := s.mark(ctx, l.entry.Consumer, l.entry.EventKey)
+	switch {
+	case err != nil:
+		return Failed, err
+	case known && m.State == StateDone:
+		return AlreadyHandled, nil
+	case known:
+		return InProgress, nil
+	default:
+		return Refused, fmt.Errorf("%w: %s: the ledger has no mark of it, so nothing would keep its consumer from a replay that was sent", ErrRefused, l.entry.ID)
+	}
+}
+
+// removeReplay deletes a replay from the event stream, so that nobody reads it.
+func (s *Stream) removeReplay(ctx context.Context, sequence uint64) error {
+	if sequence == 0 {
+		return nil
+	}
+	stream, err := s.bus.Stream(ctx, s.names.EventsStream())
+	if err != nil {
+		return s.wrap("take back", err)
+	}
+	err = s.bus.Ask(ctx, "STREAM.MSG.DELETE."+s.names.EventsStream(), func(ctx context.Context) error {
+		return stream.DeleteMsg(ctx, sequence)
+	})
+	if err == nil {
+		return nil
+	}
+	if m, readErr := s.bus.ReadAt(ctx, stream, sequence); readErr == nil && m == nil {
+		return nil // gone already
+	}
+	return s.wrap("take back", err)
 }
 
 // Discard closes a letter's event in the ledger and removes the letter.
@@ -72,6 +169,13 @@ func (s *Stream) Discard(ctx context.Context, r Ref, o DiscardOptions) (Result, 
 			return Failed, err
 		case known && m.underWay() && !o.Force:
 			return InProgress, nil
+		}
+		if err := s.follower().look(ctx, &l.entry); err != nil {
+			return Failed, err
+		}
+		switch {
+		case l.entry.Replay != nil && l.entry.Replay.State == ReplayWaiting && !o.Force:
+			return InProgress, nil // to be taken back first
 		case o.DryRun:
 			return WouldDiscard, nil
 		}
@@ -98,7 +202,7 @@ func (s *Stream) change(ctx context.Context, r Ref, do func(*letter) (Status, er
 		result.ID, result.Sequence = l.entry.ID, l.entry.Sequence
 		result.Status, result.Err = do(l)
 	case errors.Is(err, ErrNotFound):
-		result.Status, result.Err = s.withoutLetter(ctx, r.ID, err)
+		result.Status, result.Err = s.withoutLetter(ctx, r, err)
 	default:
 		result.Status, result.Err = Failed, err
 	}
@@ -131,11 +235,20 @@ func (s *Stream) letter(ctx context.Context, r Ref) (*letter, error) {
 	return l, nil
 }
 
-// withoutLetter says what became of an event that has no letter.
-func (s *Stream) withoutLetter(ctx context.Context, id string, notFound error) (Status, error) {
-	consumer, key, err := parseID(id)
+// withoutLetter says what became of an event whose letter is not there, or not the one
+// that was named: then somebody else has replayed it meanwhile.
+func (s *Stream) withoutLetter(ctx context.Context, r Ref, notFound error) (Status, error) {
+	consumer, key, err := parseID(r.ID)
 	if err != nil {
 		return NotFound, notFound
+	}
+	if r.Sequence > 0 {
+		switch _, err := s.find(ctx, r.ID); {
+		case err == nil:
+			return InProgress, nil
+		case !errors.Is(err, ErrNotFound):
+			return Failed, err
+		}
 	}
 	m, known, err := s.mark(ctx, consumer, key)
 	switch {

@@ -63,6 +63,12 @@ func (s *Stream) List(ctx context.Context, f Filter, limit int, cursor uint64) (
 		page.Entries = page.Entries[:limit]
 		page.Next = page.Entries[limit-1].Sequence
 	}
+	follow := s.follower()
+	for i := range page.Entries {
+		if err := follow.look(ctx, &page.Entries[i]); err != nil {
+			return Page{}, err
+		}
+	}
 	return page, nil
 }
 

@@ -120,8 +120,12 @@ func (s *Stream) Scan(ctx context.Context, f Filter, whole bool, visit func(Reco
 	if err != nil {
 		return err
 	}
+	follow := s.follower()
 	if !whole {
 		return s.scan(ctx, v, v.all(), f, func(e Entry) error {
+			if err := follow.look(ctx, &e); err != nil {
+				return err
+			}
 			return visit(Record{Entry: e, older: v.older[e.ID]})
 		})
 	}
@@ -137,6 +141,9 @@ func (s *Stream) Scan(ctx context.Context, f Filter, whole bool, visit func(Reco
 		l, err := s.read(ctx, sequence)
 		if errors.Is(err, ErrNotFound) {
 			continue
+		}
+		if err == nil {
+			err = follow.look(ctx, &l.entry)
 		}
 		if err == nil {
 			err = visit(l.record())

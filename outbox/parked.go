@@ -101,6 +101,11 @@ func (p Parked) Replay(ctx context.Context, r dlq.Ref, o dlq.ReplayOptions) (dlq
 		WHERE {parked} AND message_id = $1`)
 }
 
+// TakeBack does nothing: a relay may be publishing a row that was replayed.
+func (p Parked) TakeBack(_ context.Context, r dlq.Ref, _ dlq.TakeBackOptions) (dlq.Result, error) {
+	return dlq.Result{ID: r.ID, Status: dlq.NotReplayed}, nil
+}
+
 // Discard deletes a parked row: its event will never be published. The outbox
 // takes an event of its id again.
 func (p Parked) Discard(ctx context.Context, r dlq.Ref, o dlq.DiscardOptions) (dlq.Result, error) {

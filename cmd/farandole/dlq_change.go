@@ -18,16 +18,25 @@ type dlqReplayCmd struct {
 	DryRun bool    `help:"Say what would happen, change nothing."`
 	Rate   float64 `placeholder:"N" help:"At most this many a second. Default: as fast as possible."`
 	Force  bool    `help:"Replay also what the ledger cannot vouch for: it may take effect twice; and where no consumer would get it."`
+	Cancel bool    `help:"Take replays back that their consumer has not begun. The letters are as before."`
 }
 
 // Run replays the selected letters.
 func (c *dlqReplayCmd) Run(ctx context.Context, a *app) error {
-	if c.Rate < 0 {
+	switch {
+	case c.Rate < 0:
 		return usageErrorf("dlq replay: --rate %v: want more than 0", c.Rate)
+	case c.Cancel && (c.Force || c.Rate > 0):
+		return usageErrorf("dlq replay: --cancel takes neither --rate nor --force")
 	}
-	r := results{app: a, json: c.JSON}
+	r := results{app: a, json: c.JSON, named: len(c.IDs) > 0}
+	if c.Cancel {
+		return r.run(ctx, "take back", "taken back", func(q *dlq.Queue) (dlq.Summary, error) {
+			return q.TakeBack(ctx, c.selection(a.now()), dlq.TakeBackOptions{DryRun: c.DryRun}, r.add)
+		})
+	}
 	return r.run(ctx, "replay", "replayed", func(q *dlq.Queue) (dlq.Summary, error) {
-		return q.Replay(ctx, c.selection(a.now()), dlq.ReplayOptions{DryRun: c.DryRun, Rate: c.Rate, Force: c.Force}, r.add)
+		return q.Replay(ctx, c.selection(a.now()), dlq.ReplayOptions{DryRun: c.DryRun, Rate: c.Rate, Force: c.Force, By: operator()}, r.add)
 	})
 }
 
@@ -47,7 +56,7 @@ func (c *dlqDiscardCmd) Run(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	r := results{app: a, json: c.JSON}
+	r := results{app: a, json: c.JSON, named: len(c.IDs) > 0}
 	return r.run(ctx, "discard", "discarded", func(q *dlq.Queue) (dlq.Summary, error) {
 		return q.Discard(ctx, s, dlq.DiscardOptions{DryRun: c.DryRun, Force: c.Force}, r.add)
 	})
@@ -71,8 +80,10 @@ func describe(s dlq.Selection) string {
 type results struct {
 	app  *app
 	json bool
-	gone map[string]int // letters not replayed, by the consumer that is missing
-	err  error          // of writing; the walk goes on: what was begun is finished
+	// named says that the letters were named one by one, so that each has an answer.
+	named bool
+	gone  map[string]int // letters not replayed, by the consumer that is missing
+	err   error          // of writing; the walk goes on: what was begun is finished
 }
 
 // run changes letters, and prints what became of them.
@@ -98,11 +109,11 @@ func (r *results) add(res dlq.Result) {
 	case r.json:
 		err = r.app.printJSON(res)
 	case res.Status == dlq.NoConsumer: // the same for all of its consumer: finish says it once
-		err = r.app.printf("%s  %s", terminal.Printable(res.ID), res.Status)
+		err = r.app.printf("%s  %s", terminal.Printable(res.ID), res.Status.Words())
 	case res.Message != "":
-		err = r.app.printf("%s  %s: %s", terminal.Printable(res.ID), res.Status, terminal.Printable(res.Message))
-	case res.Status != dlq.Replayed && res.Status != dlq.Discarded && res.Status != dlq.Pending:
-		err = r.app.printf("%s  %s", terminal.Printable(res.ID), res.Status)
+		err = r.app.printf("%s  %s: %s", terminal.Printable(res.ID), res.Status.Words(), terminal.Printable(res.Message))
+	case r.named && res.Status != dlq.Replayed && res.Status != dlq.Discarded && res.Status != dlq.Pending:
+		err = r.app.printf("%s  %s", terminal.Printable(res.ID), res.Status.Words())
 	}
 	if r.err == nil {
 		r.err = err
@@ -138,7 +149,7 @@ func (r *results) finish(verb string, sum dlq.Summary, err error) error {
 func counts(sum dlq.Summary) string {
 	var parts []string
 	for status, n := range sum.Counts {
-		parts = append(parts, fmt.Sprintf("%s %s", terminal.Number(n), strings.ReplaceAll(string(status), "_", " ")))
+		parts = append(parts, terminal.Number(n)+" "+status.Words())
 	}
 	slices.Sort(parts)
 	text := terminal.Number(sum.Selected) + " selected"

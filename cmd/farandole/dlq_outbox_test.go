@@ -261,7 +261,7 @@ func TestParkedRows_replay_and_discard(t *testing.T) {
 	if got := s.dlq(t, "discard", ids[2], "--yes", "--dry-run"); got.code != exitDone || !strings.Contains(got.err, "1 would discard") {
 		t.Errorf("dry run: %+v", got)
 	}
-	if got := s.dlq(t, "discard", "--all", "--yes"); got.code != exitDone || !strings.Contains(got.err, "2 selected: 2 discarded") {
+	if got := s.dlq(t, "discard", "--all", "--yes"); got.code != exitDone || !strings.Contains(got.err, "3 selected: 1 in progress, 2 discarded") {
 		t.Errorf("all: %+v", got)
 	}
 	for i, want := range []string{"PENDING", "PENDING", "gone", "gone"} {

@@ -80,6 +80,9 @@ func printCase(w io.Writer, c dlq.Case, now time.Time) error {
 func printLetter(sb *strings.Builder, field func(name, value string), r dlq.Record, now time.Time) {
 	field("consumer", string(r.Consumer))
 	field("reason", r.Reason)
+	if r.Replay != nil {
+		field("replay", fmt.Sprintf("%d, %s", r.Replay.Number, replayedBy(*r.Replay, now)))
+	}
 	field("stored", moment(r.Stored, now))
 	field("error", r.Class+": "+r.Error)
 	field("first failure", moment(r.FirstFailure, now))
@@ -119,6 +122,15 @@ func printLetter(sb *strings.Builder, field func(name, value string), r dlq.Reco
 	}
 	fmt.Fprintf(sb, "data (%s)\n", terminal.Size(len(r.Data)))
 	block(sb, r.Data)
+}
+
+// replayedBy is "sent 2026-03-04T05:06:07Z (3m ago) by ada@host".
+func replayedBy(r dlq.Replaying, now time.Time) string {
+	text := "sent " + moment(r.At, now)
+	if r.By != "" {
+		text += " by " + r.By
+	}
+	return text
 }
 
 func block(sb *strings.Builder, data []byte) {

@@ -106,6 +106,11 @@ func printStats(a *app, s dlq.Stats) error {
 			return err
 		}
 	}
+	for _, r := range s.Replays {
+		if err := a.printf("%s", replaysText(r, now)); err != nil {
+			return err
+		}
+	}
 	if s.Total == 0 {
 		a.say("no dead letters")
 		return nil
@@ -115,7 +120,7 @@ func printStats(a *app, s dlq.Stats) error {
 		terminal.Number(s.LastHour), terminal.Number(s.LastDay)); err != nil {
 		return err
 	}
-	table := terminal.NewTable("CONSUMER", "REASON", ">COUNT")
+	table := a.table("~CONSUMER", "REASON", ">COUNT")
 	for _, consumer := range slices.Sorted(maps.Keys(s.Consumers)) {
 		for _, reason := range slices.Sorted(maps.Keys(s.Consumers[consumer])) {
 			table.Row(terminal.Cell(string(consumer), 32), terminal.Cell(reason, 12), terminal.Number(s.Consumers[consumer][reason]))
@@ -127,7 +132,7 @@ func printStats(a *app, s dlq.Stats) error {
 	if err := a.printf(""); err != nil {
 		return err
 	}
-	table = terminal.NewTable("FINGERPRINT", ">COUNT", ">LAST HOUR", "NEWEST", "TYPE", "CLASS", "ERROR")
+	table = a.table("FINGERPRINT", ">COUNT", ">LAST HOUR", "NEWEST", "~TYPE", "~CLASS", "~ERROR")
 	for _, g := range s.Groups {
 		table.Row(terminal.Cell(g.Fingerprint, 12), terminal.Number(g.Count), terminal.Number(g.LastHour), terminal.Age(now, g.Newest),
 			terminal.Cell(g.Type, 32), terminal.Cell(g.Class, 32), terminal.Cell(g.Error, 60))
@@ -139,6 +144,33 @@ func printStats(a *app, s dlq.Stats) error {
 		a.say("%s more of further kinds", terminal.Number(s.Ungrouped))
 	}
 	return nil
+}
+
+// replaysText is "3 letters are being replayed to payment: 2 waiting, 1 running; the first since 5s ago; 2 workers".
+func replaysText(r dlq.Replays, now time.Time) string {
+	var parts []string
+	total := 0
+	for _, p := range []struct {
+		n    int
+		what string
+	}{
+		{r.Waiting, "waiting"},
+		{r.Running, "running"},
+		{r.Retrying, "retrying"},
+		{r.Lost, "lost, replay them again"},
+		{r.Handled, "handled, the next replay removes them"},
+	} {
+		if p.n > 0 {
+			parts = append(parts, terminal.Number(p.n)+" "+p.what)
+			total += p.n
+		}
+	}
+	text := fmt.Sprintf("%s being replayed to %s: %s; the first sent %s", terminal.Count(total, "letter is", "letters are"),
+		terminal.Printable(string(r.Consumer)), strings.Join(parts, ", "), terminal.Age(now, r.Oldest))
+	if r.Workers != nil {
+		text += "; " + terminal.Count(*r.Workers, "worker is there", "workers are there")
+	}
+	return text
 }
 
 // waiting is "2 events wait for it, 1 until their retry is due; of 4 more nothing tells whether they were handled".

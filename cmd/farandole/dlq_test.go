@@ -197,8 +197,8 @@ func TestReplay_reports_each_letter_and_counts(t *testing.T) {
 	if got := s.run(t, "", "dlq", "replay", "payment."+string(event.NewEventKey("a", "b"))); got.code != exitFailed || !strings.Contains(got.err, "1 not found") {
 		t.Errorf("unknown: %+v", got)
 	}
-	if l := s.list(t); l.Total != 2 {
-		t.Errorf("%d letters left", l.Total)
+	if l := s.list(t); l.Total != 3 {
+		t.Errorf("%d letters left, want all until they are handled", l.Total)
 	}
 }
 
@@ -223,13 +223,50 @@ func TestReplay_says_that_no_consumer_exists(t *testing.T) {
 	if got := s.run(t, "", "dlq", "replay", "--all", "--force"); got.code != exitDone || !strings.Contains(got.err, "2 replayed") {
 		t.Errorf("forced: %+v", got)
 	}
-	// What waits for it has no letters any more; it is shown all the same.
-	const want = "no consumer payment exists, and 2 events wait for it, 0 until their retry is due: start it, and it takes them"
-	if got := s.run(t, "", "dlq", "stats"); got.code != exitDone || !strings.Contains(got.out, want) || !strings.Contains(got.err, "no dead letters") {
+	const want = "2 letters are being replayed to payment: 2 waiting; the first sent "
+	if got := s.run(t, "", "dlq", "stats"); got.code != exitDone || !strings.Contains(got.out, want) {
 		t.Errorf("stats: %+v", got)
 	}
-	if got := s.run(t, "", "dlq", "stats", "--json"); !strings.Contains(got.out, `"stranded":[{"consumer":"payment","deferred":0,"arrived":2,"unknown":0}]`) {
+	if got := s.run(t, "", "dlq", "stats", "--json"); !strings.Contains(got.out, `"replayed":2,"replays":[{"consumer":"payment","waiting":2,"running":0,"retrying":0,"lost":0,"handled":0,`) {
 		t.Errorf("stats: %+v", got)
+	}
+}
+
+func TestA_replay_is_seen_until_it_is_taken_back(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	id := s.park(t, placedEvent(t, s, "ord-1", `{}`), failureOf("boom"))
+	for range 2 { // the second time it is in progress, and no error
+		if got := s.run(t, "", "dlq", "replay", id); got.code != exitDone {
+			t.Fatalf("replay: %+v", got)
+		}
+	}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"list"}, "replayed: waiting, no workers"},
+		{[]string{"show", id}, "verdict        replayed, waiting for payment, none of its workers is there; sent 20"},
+		{[]string{"stats"}, "1 letter is being replayed to payment: 1 waiting; the first sent "},
+		{[]string{"list", "--json"}, `"replay":{"number":1,"at":"20`},
+		{[]string{"show", id, "--json"}, `"state":"waiting","workers":0}`},
+		{[]string{"export"}, `"by":"` + operator() + `","state":"waiting","workers":0}`},
+	} {
+		if got := s.run(t, "", append([]string{"dlq"}, tt.args...)...); got.code != exitDone || !strings.Contains(got.out, tt.want) {
+			t.Errorf("%v: %+v, want %q", tt.args, got, tt.want)
+		}
+	}
+	if got := s.run(t, "", "dlq", "replay", "--cancel", "--all", "--force"); got.code != exitUsage {
+		t.Errorf("cancel by force: %+v", got)
+	}
+	if got := s.run(t, "", "dlq", "replay", "--cancel", id); got.code != exitDone || !strings.Contains(got.err, "take back: 1 selected: 1 taken back") {
+		t.Errorf("cancel: %+v", got)
+	}
+	if got := s.run(t, "", "dlq", "list"); !strings.Contains(got.out, "  exhausted  ") {
+		t.Errorf("after it: %+v", got)
+	}
+	if got := s.run(t, "", "dlq", "replay", "--cancel", id); got.code != exitDone || !strings.Contains(got.out, id+"  not replayed") {
+		t.Errorf("nothing to take back: %+v", got)
 	}
 }
 

@@ -18,6 +18,7 @@ type Ledger interface {
 	dedup.Ledger
 	Mark(ctx context.Context, c event.Consumer, k event.EventKey) (dedup.Mark, bool, error)
 	Discard(ctx context.Context, c event.Consumer, k event.EventKey) error
+	TakeBack(ctx context.Context, c event.Consumer, k event.EventKey, replay int) (bool, error)
 }
 
 // Backend is one fresh set of marks, and what the suite needs to see around it.

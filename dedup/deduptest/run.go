@@ -38,6 +38,7 @@ func Run(t *testing.T, open Factory) {
 		{"replay_while_under_way", day, testLateReplay},
 		{"letter_that_cannot_be_stored", day, testLetterRefused},
 		{"discarded", short, testDiscard},
+		{"taken_back", day, testTakenBack},
 		{"parked_outlives_the_retention", short, testParkedStays},
 		{"doubled_events_have_one_effect", day, testDoubled},
 		{"retention_frees_keys", short, testRetention},

@@ -104,6 +104,33 @@ func testDiscard(b *rig) {
 	b.ok(l.Complete(b.ctx, c, nil))
 }
 
+func testTakenBack(b *rig) {
+	l, k := b.Open(), newKey()
+	takeBack := func(replay int, want bool) {
+		b.Helper()
+		if got, err := l.TakeBack(b.ctx, consumer, k, replay); err != nil || got != want {
+			b.Fatalf("taken back: %v, %v; want %v", got, err, want)
+		}
+	}
+	takeBack(1, false) // nothing is known of it
+	b.parkOnce(l, k)
+	takeBack(2, true)
+	takeBack(2, true)
+	takeBack(1, true)
+	if m := b.wantState(l, k, "parked"); m.Replay != 2 || m.First == nil {
+		b.Fatalf("mark: %+v", m)
+	}
+	next := b.Open() // an owner that has read the replay before does not look
+	b.claim(next, replay(k, 2), dedup.Parked)
+	c := b.claim(next, replay(k, 3), dedup.Claimed)
+	if !b.Owned {
+		takeBack(3, false) // begun
+	}
+	b.ok(next.Complete(b.ctx, c, nil))
+	takeBack(4, false)
+	b.wantState(l, k, "done")
+}
+
 func testParkedStays(b *rig) {
 	l, k := b.Open(), newKey()
 	b.parkOnce(l, k)

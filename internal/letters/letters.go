@@ -4,10 +4,12 @@ package letters
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/dedup"
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
@@ -40,7 +42,8 @@ func OpenWith(o *outbox.Outbox, connect func() (*bus.Bus, error)) *dlq.Queue {
 		if err != nil {
 			return nil, fmt.Errorf("letters: %w", err)
 		}
-		return dlq.NewStream(b, append(m, ledger)), nil
+		m.ledgers = append(m.ledgers, ledger)
+		return dlq.NewStream(b, m), nil
 	}))
 }
 
@@ -48,25 +51,29 @@ func OpenWith(o *outbox.Outbox, connect func() (*bus.Bus, error)) *dlq.Queue {
 func marksOf(b *bus.Bus) (marks, error) {
 	kv, err := dedup.NewKV(b, dedup.Config{})
 	if err != nil {
-		return nil, fmt.Errorf("letters: %w", err)
+		return marks{}, fmt.Errorf("letters: %w", err)
 	}
 	partitions, err := dedup.NewPartitions(b, dedup.PartitionsConfig{})
 	if err != nil {
-		return nil, fmt.Errorf("letters: %w", err)
+		return marks{}, fmt.Errorf("letters: %w", err)
 	}
-	return marks{kv, partitions}, nil
+	return marks{b, []ledger{kv, partitions}}, nil
 }
 
 // ledger is what people ask of one.
 type ledger interface {
 	Mark(ctx context.Context, c event.Consumer, k event.EventKey) (dedup.Mark, bool, error)
 	Discard(ctx context.Context, c event.Consumer, k event.EventKey) error
+	TakeBack(ctx context.Context, c event.Consumer, k event.EventKey, replay int) (bool, error)
 }
 
 // marks are the marks of all ledgers. A consumer has one of them, and nobody
 // outside knows which; one that has changed its ledger has left marks in the
 // old one, and the newest mark of an event counts.
-type marks []ledger
+type marks struct {
+	bus     *bus.Bus
+	ledgers []ledger
+}
 
 var _ dlq.Marks = marks{}
 
@@ -83,8 +90,37 @@ func (m marks) Discard(ctx context.Context, c event.Consumer, k event.EventKey) 
 	return l.Discard(ctx, c, k)
 }
 
+func (m marks) TakeBack(ctx context.Context, c event.Consumer, k event.EventKey, replay int) (bool, error) {
+	l, _, known, err := m.newest(ctx, c, k)
+	if err != nil || !known {
+		return false, err
+	}
+	return l.TakeBack(ctx, c, k, replay)
+}
+
+// Workers counts the members of a consumer with partitions, and the pulls of another:
+// each of its processes has one open at its durable.
+func (m marks) Workers(ctx context.Context, c event.Consumer) (int, error) {
+	status, err := consumer.Look(ctx, m.bus, c)
+	switch {
+	case errors.Is(err, consumer.ErrNoDurable):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("letters: %w", err)
+	case len(status.Partitions) > 0:
+		return len(status.Members), nil
+	}
+	n := 0
+	for _, d := range status.Durables {
+		if d.Name == string(c) {
+			n += d.Pulls
+		}
+	}
+	return n, nil
+}
+
 func (m marks) newest(ctx context.Context, c event.Consumer, k event.EventKey) (l ledger, newest dedup.Mark, known bool, err error) {
-	for _, candidate := range m {
+	for _, candidate := range m.ledgers {
 		mark, found, err := candidate.Mark(ctx, c, k)
 		if err != nil {
 			return nil, dedup.Mark{}, false, fmt.Errorf("letters: %w", err)

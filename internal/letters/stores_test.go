@@ -30,8 +30,10 @@ type place struct {
 	// seal makes an event, park a dead letter of it after these attempts.
 	seal func(t *testing.T, d event.Draft) event.Event
 	park func(t *testing.T, e event.Event, attempts ...event.Attempt)
-	// after is what Replay makes of a letter.
-	after dlq.Status
+	// after is what Replay makes of a letter, again what a second one does.
+	after, again dlq.Status
+	// handled ends what is being replayed.
+	handled func(t *testing.T)
 }
 
 func streamPlace(t *testing.T) place {
@@ -63,7 +65,20 @@ func streamPlace(t *testing.T) place {
 		e, err := b.Names().Seal(d, "/shop")
 		must(t, err)
 		return e
-	}, park, dlq.Replayed}
+	}, park, dlq.Replayed, dlq.InProgress, func(t *testing.T) {
+		t.Helper()
+		dead, err := b.JetStream().Stream(t.Context(), b.Names().DLQStream())
+		must(t, err)
+		must(t, dlq.NewStream(b, m).Scan(t.Context(), dlq.Filter{}, false, func(r dlq.Record) error {
+			if r.Replay == nil {
+				return nil
+			}
+			claim, err := ledger.Claim(t.Context(), dedup.Request{Consumer: "payment", Key: r.EventKey, Replay: r.Replay.Number, Lease: time.Minute})
+			must(t, err)
+			must(t, ledger.Complete(t.Context(), claim, nil))
+			return dead.Purge(t.Context(), jetstream.WithPurgeSubject(b.Names().DeadLetterFilter("payment", "", r.EventKey)))
+		}))
+	}}
 }
 
 func outboxPlace(t *testing.T, target string) place {
@@ -91,7 +106,7 @@ func outboxPlace(t *testing.T, target string) place {
 		e, err := o.Seal(d)
 		must(t, err)
 		return e
-	}, park, dlq.Pending}
+	}, park, dlq.Pending, dlq.NotFound, func(*testing.T) {}}
 }
 
 // onEach runs a test with each implementation of the port.
@@ -277,8 +292,9 @@ func TestStores_replay_and_discard_each_letter_once(t *testing.T) {
 		}{
 			{"replay dry", dlq.Ref{ID: ids[0]}, p.replay(t, true), dlq.WouldReplay, 4},
 			{"replay", dlq.Ref{ID: ids[0]}, p.replay(t, false), p.after, 3},
-			{"replay again", dlq.Ref{ID: ids[0]}, p.replay(t, false), dlq.NotFound, 3},
-			{"replay again dry", dlq.Ref{ID: ids[0], Sequence: all[0].Sequence}, p.replay(t, true), dlq.NotFound, 3},
+			{"replay again", dlq.Ref{ID: ids[0]}, p.replay(t, false), p.again, 3},
+			{"replay again what was scanned before", dlq.Ref{ID: ids[0], Sequence: all[0].Sequence}, p.replay(t, true), p.again, 3},
+			{"take back what is not replayed", dlq.Ref{ID: ids[1]}, p.takeBack(t), dlq.NotReplayed, 3},
 			{"replay what was scanned", dlq.Ref{ID: ids[1], Sequence: all[1].Sequence}, p.replay(t, false), p.after, 2},
 			{"discard dry", dlq.Ref{ID: ids[2]}, p.discard(t, true), dlq.WouldDiscard, 2},
 			{"discard", dlq.Ref{ID: ids[2]}, p.discard(t, false), dlq.Discarded, 1},
@@ -290,11 +306,62 @@ func TestStores_replay_and_discard_each_letter_once(t *testing.T) {
 			if r.ID != tt.ref.ID || r.Status != tt.want || errors.Is(r.Err, dlq.ErrNotFound) != (tt.want == dlq.NotFound) {
 				t.Errorf("%s: %+v, want %s", tt.what, r, tt.want)
 			}
-			if left := p.total(t); left != tt.left {
+			if left := p.parked(t); left != tt.left {
 				t.Errorf("%s: %d letters are left, want %d", tt.what, left, tt.left)
 			}
 		}
+		p.handled(t)
+		if left := p.total(t); left != 0 {
+			t.Errorf("%d letters are left after all", left)
+		}
 	})
+}
+
+func TestStores_take_back_what_they_replay(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, p place) {
+		t.Helper()
+		if p.consumer == dlq.ConsumerOutbox {
+			return // the relay may have the row already
+		}
+		id := p.fill(t, 1)[0]
+		for i, tt := range []struct {
+			do   func(dlq.Ref) (dlq.Result, error)
+			want dlq.Status
+		}{
+			{p.replay(t, false), dlq.Replayed},
+			{p.takeBack(t), dlq.TakenBack},
+			{p.takeBack(t), dlq.NotReplayed},
+			{p.replay(t, false), dlq.Replayed},
+		} {
+			r, err := tt.do(dlq.Ref{ID: id})
+			must(t, err)
+			if r.Status != tt.want {
+				t.Fatalf("step %d: %+v, want %s", i, r, tt.want)
+			}
+		}
+		c, err := p.Get(t.Context(), id)
+		must(t, err)
+		if c.Letter.Replay == nil || c.Letter.Replay.Number != 2 || c.Letter.Replay.Workers == nil || *c.Letter.Replay.Workers != 0 {
+			t.Errorf("replay %+v", c.Letter.Replay)
+		}
+	})
+}
+
+// parked counts the letters that are not being replayed.
+func (p place) parked(t *testing.T) (n int) {
+	t.Helper()
+	for _, r := range p.scan(t, dlq.Filter{}) {
+		if r.Replay == nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (p place) takeBack(t *testing.T) func(dlq.Ref) (dlq.Result, error) {
+	t.Helper()
+	return func(r dlq.Ref) (dlq.Result, error) { return p.TakeBack(t.Context(), r, dlq.TakeBackOptions{}) }
 }
 
 func (p place) replay(t *testing.T, dry bool) func(dlq.Ref) (dlq.Result, error) {

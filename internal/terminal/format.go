@@ -47,6 +47,14 @@ func Number[T ~int | ~int64 | ~uint64](n T) string {
 	return sign + sb.String()
 }
 
+// Count writes n with the word that fits: "1 letter", "2,000 letters".
+func Count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return Number(n) + " " + many
+}
+
 // Size writes a number of bytes: 812 B, 1.2 KiB, 3.4 MiB.
 func Size(bytes int) string {
 	switch n := float64(bytes); {

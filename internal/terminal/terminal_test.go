@@ -104,6 +104,9 @@ func TestFormats(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	for _, tt := range []struct{ got, want string }{
+		{Count(1, "letter", "letters"), "1 letter"},
+		{Count(2000, "letter", "letters"), "2,000 letters"},
+		{Count(0, "letter", "letters"), "0 letters"},
 		{Age(now, time.Time{}), "-"},
 		{Age(now, now.Add(time.Hour)), "now"},
 		{Age(now, now.Add(-59*time.Second)), "59s ago"},
