@@ -3,6 +3,7 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -18,6 +19,8 @@ import (
 
 // Options choose what to read.
 type Options struct {
+	// Stream is the stream to read. Defaults to the event stream.
+	Stream string
 	// Filters are subject filters. Defaults to all events.
 	Filters []string
 	// FromStart begins with the oldest message. Defaults to what is stored from now on.
@@ -81,20 +84,21 @@ func Read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error)
 	case errors.Is(err, ErrStop):
 		return nil
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return fmt.Errorf("%w: stream %s does not exist", bus.ErrNoStream, b.Names().EventsStream())
+		return fmt.Errorf("%w: stream %s does not exist", bus.ErrNoStream, o.stream(b))
 	default:
 		return err
 	}
 }
 
 func read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error) (err error) {
-	stream, err := b.Stream(ctx, b.Names().EventsStream())
+	name := o.stream(b)
+	stream, err := b.Stream(ctx, name)
 	if err != nil {
 		return fmt.Errorf("follow: %w", err)
 	}
 	last := stream.CachedInfo().State.LastSeq
 	var cons jetstream.Consumer
-	err = b.Ask(ctx, "CONSUMER.CREATE."+b.Names().EventsStream(), func(ctx context.Context) (err error) {
+	err = b.Ask(ctx, "CONSUMER.CREATE."+name, func(ctx context.Context) (err error) {
 		cons, err = stream.OrderedConsumer(ctx, o.consumer(b, last+1))
 		return err
 	})
@@ -105,7 +109,7 @@ func read(ctx context.Context, b *bus.Bus, o Options, visit func(Message) error)
 	if o.NoFollow && cons.CachedInfo().NumPending == 0 {
 		return nil
 	}
-	ctx, end := b.Guard(ctx, "CONSUMER.MSG.NEXT."+b.Names().EventsStream())
+	ctx, end := b.Guard(ctx, "CONSUMER.MSG.NEXT."+name)
 	defer func() { err = end(err) }()
 	messages, err := cons.Messages(jetstream.PullHeartbeat(heartbeat))
 	if err != nil {
@@ -176,6 +180,9 @@ func next(ctx context.Context, messages jetstream.MessagesContext, bounded bool)
 	}
 	return messages.Next(jetstream.NextContext(ctx))
 }
+
+// stream is the name of the stream to read.
+func (o Options) stream(b *bus.Bus) string { return cmp.Or(o.Stream, b.Names().EventsStream()) }
 
 // consumer configures one that begins as told, at start unless told otherwise.
 func (o Options) consumer(b *bus.Bus, start uint64) jetstream.OrderedConsumerConfig {

@@ -11,7 +11,8 @@ import (
 )
 
 // Changed is the data of the events breaker.opened.v1, breaker.half-opened.v1 and
-// breaker.closed.v1. Their key is "<consumer>-<breaker>". Times are the server's.
+// breaker.closed.v1. Their key is "<consumer>-<breaker>" and their source "/<consumer>".
+// Times are the server's.
 type Changed struct {
 	Consumer event.Consumer `json:"consumer"`
 	Breaker  string         `json:"breaker"`
@@ -57,7 +58,7 @@ func publish(ctx context.Context, b *bus.Bus, c event.Consumer, name string, s p
 	if alone != "" {
 		draft.ID += " " + alone
 	}
-	e, err := b.Seal(draft)
+	e, err := b.Names().Seal(draft, "/"+string(c)) // not the connection's: all processes publish the same event
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,10 @@ import (
 
 // Check compares the evidence with every invariant and returns the violations: first
 // those of each order, then the others. It does no I/O.
-func Check(e Evidence) []Violation {
+func Check(e Evidence) []Violation { return check(e).violations }
+
+// check is Check, and returns all that it has found.
+func check(e Evidence) *checker {
 	c := newChecker(e)
 	for _, id := range c.orders {
 		c.checkFinal(id)
@@ -27,7 +30,10 @@ func Check(e Evidence) []Violation {
 	c.checkOrphans()
 	c.checkOutbox()
 	c.checkInbox()
-	return c.violations
+	c.checkBreakers()
+	c.checkAttempts()
+	c.checkOutage()
+	return c
 }
 
 // checker is one run of Check: the evidence and indexes of it.
@@ -45,6 +51,9 @@ type checker struct {
 	violations []Violation
 
 	reservations map[string]Reservation
+
+	notClosed []period // of the breaker; filled in by checkBreakers
+	openings  int      // of it; likewise
 }
 
 func newChecker(e Evidence) *checker {

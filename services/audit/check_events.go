@@ -137,14 +137,14 @@ func (c *checker) checkFollowUps(id string) {
 
 // checkStrangers: every event of an unknown order, and every message that is no event,
 // is in the dead letters. Otherwise a service has lost it. Events of a breaker are of no
-// order, and no service handles them.
+// order, and no service handles them: checkBreakers looks at them.
 func (c *checker) checkStrangers() {
 	for _, key := range slices.Sorted(maps.Keys(c.Events)) {
 		if _, known := c.records[key]; known || c.expected[key] {
 			continue
 		}
 		for _, e := range c.distinct(key) {
-			if !c.parked[e.EventKey] && !strings.HasPrefix(e.Type, "breaker.") {
+			if !c.parked[e.EventKey] && !strings.HasPrefix(e.Type, breakerDomain) {
 				c.report(Accounting, key, fmt.Sprintf("a dead letter for %s %s of an unknown order", e.Type, e.ID), "no dead letter")
 			}
 		}

@@ -1,9 +1,11 @@
 package audit
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // saga appends events of these types to one order. Each is caused by the one before.
@@ -50,9 +52,9 @@ func sound() Evidence {
 			{"stuck", "reserved", []Item{{"widget", 1}}},
 		},
 		Letters: []Letter{
-			{"payment.stuck-order.placed.v1", "payment", "exhausted", "stuck-order.placed.v1", "stuck"},
-			{"payment.garbage", "payment", "decode", "garbage", ""},
-			{"payment.forged", "payment", "permanent", "forged", "nobody"},
+			{"payment.stuck-order.placed.v1", "payment", "exhausted", "stuck-order.placed.v1", "stuck", "panic"},
+			{"payment.garbage", "payment", "decode", "garbage", "", "decode"},
+			{"payment.forged", "payment", "permanent", "forged", "nobody", "error"},
 		},
 		Undecodable: []Message{{Sequence: 99, Subject: "events.order.placed.v1.x", EventKey: "garbage"}},
 	}
@@ -73,10 +75,45 @@ func sound() Evidence {
 		Row{ID: 9, MessageID: "timer-2", Subject: "timer.order.deadline.late", Order: "late", Status: "PUBLISHED"},
 		Row{ID: 10, MessageID: "unsent-x", Subject: "events.order.placed.v1.unsent", Event: true, Order: "unsent", Status: "DEAD_LETTER", Attempts: 5})
 	e.Inbox = []Mark{{"order", "good-" + captured, "done"}, {"order", "garbage", "parked"}, {"order", "gone", "discarded"}}
-	e.Letters = append(e.Letters, Letter{"order.garbage", "order", "decode", "garbage", ""})
+	e.Letters = append(e.Letters, Letter{"order.garbage", "order", "decode", "garbage", "", "decode"})
 	e.Events["nobody"] = []Event{{Sequence: 98, EventKey: "forged", ID: "forged", Source: "/mallory", Type: placed}}
-	e.Events["payment-gateway"] = []Event{{Sequence: 97, EventKey: "opened", ID: "payment-gateway-1-2", Source: "/payment", Type: "breaker.opened.v1"}}
+	e.Events["payment-gateway"] = []Event{{Sequence: 97, EventKey: "opened", ID: "payment-gateway-1-2", Source: "/payment", Type: opened}}
+	e.outage()
 	return e
+}
+
+// second is so many seconds after the gateway has failed.
+func second(n int) time.Time { return time.Unix(int64(1000+n), 0) }
+
+// outage appends an outage: the breaker opens after a second, a probe fails after three, and
+// others succeed after five. Attempts are spent before and afterwards.
+func (e *Evidence) outage() {
+	change := func(term, at, until int, eventType string) {
+		c := Change{
+			Key: "payment-gateway", ID: fmt.Sprint("payment-gateway-1-", term), Source: "/payment", Type: eventType,
+			Consumer: "payment", Breaker: "gateway", Opened: 1, At: second(at), By: "host 1",
+		}
+		if until > 0 {
+			c.Until = second(until)
+		}
+		e.Changes = append(e.Changes, c)
+	}
+	change(7, 5, 0, closed)
+	change(2, 1, 3, opened)
+	change(3, 3, 5, halfOpened)
+	change(4, 4, 5, opened)
+	change(6, 5, 7, halfOpened)
+	e.fail("good", 0, "resilience.statusError")
+	e.fail("good", 1, "resilience.statusError") // in a process that has not heard yet
+	e.fail("stuck", 2, "panic")
+	e.fail("good", 6, "resilience.statusError")
+}
+
+// fail appends a failed attempt of payment at an order, at a time.
+func (e *Evidence) fail(id string, at int, class string) {
+	e.Attempts = append(e.Attempts, Attempt{
+		Consumer: "payment", EventKey: id + "-" + placed, At: second(at).Add(time.Millisecond), Class: class, Error: "gateway: 503",
+	})
 }
 
 // outbox appends the published rows of some of an order's events.
@@ -231,6 +268,41 @@ func TestCheck_names_what_is_broken(t *testing.T) {
 		{"claim left behind", func(e *Evidence) { e.Inbox[0].State = "claimed" }, Inbox, "", "claimed"},
 		{"parked without a letter", func(e *Evidence) { e.Letters = e.Letters[:3] }, Inbox, "", "which order has parked"},
 
+		{"breaker's event of somebody else", func(e *Evidence) { e.Changes[0].Source = "/mallory" }, Breaker, "", "the source /payment of breaker.closed.v1"},
+		{"breaker's event of another breaker", func(e *Evidence) { e.Changes[0].Breaker = "bank" }, Breaker, "", `breaker "bank"`},
+		{"breaker's event under another key", func(e *Evidence) { e.Changes[0].Key, e.Changes[0].ID = "x", "x-1-7" }, Breaker, "", "the key payment-gateway"},
+		{"breaker's event of another type", func(e *Evidence) { e.Changes[0].Type = "breaker.broken.v1" }, Breaker, "", "breaker.broken.v1"},
+		{"breaker's event with another id", func(e *Evidence) { e.Changes[0].ID = "x-7" }, Breaker, "", "payment-gateway-1-7, found x-7"},
+		{"breaker's event without a term", func(e *Evidence) { e.Changes[0].ID = "payment-gateway-1-" }, Breaker, "", "an id made of key"},
+		{"breaker's event that cannot be read", func(e *Evidence) { e.Changes[0].Problem = "no JSON" }, Breaker, "", "no JSON"},
+		{"breaker changed by nobody", func(e *Evidence) { e.Changes[0].By = "" }, Breaker, "", "who has changed"},
+		{"breaker open for ever", func(e *Evidence) { e.Changes[1].Until = time.Time{} }, Breaker, "", "payment-gateway-1-2"},
+		{"breaker closed for a time", func(e *Evidence) { e.Changes[0].Until = second(9) }, Breaker, "", "none of a closed one"},
+		{"breaker changed twice at once", func(e *Evidence) {
+			e.Changes[2].Opened, e.Changes[2].ID = 2, "payment-gateway-2-2"
+		}, Breaker, "", "a change that follows payment-gateway-1-2"},
+		{"opening forgotten", func(e *Evidence) {
+			e.Changes[0].Opened, e.Changes[0].ID = 0, "payment-gateway-0-7"
+		}, Breaker, "", "a change that follows payment-gateway-1-6"},
+		{"attempt while an operator has the breaker open", func(e *Evidence) {
+			e.Changes[1].Until, e.Changes[1].Forced = time.Time{}, true
+			e.fail("good", 2, "error")
+		}, Attempts, "good", "not closed"},
+		{"breaker's event of a process alone, with another's id", func(e *Evidence) {
+			e.Changes[1].ID = "payment-gateway-1-2 host 2"
+		}, Breaker, "", "payment-gateway-1-2 host 1, found payment-gateway-1-2 host 2"},
+		{"attempt while open", func(e *Evidence) { e.fail("good", 2, "error") }, Attempts, "good", "gateway: 503"},
+		{"attempt while half-open", func(e *Evidence) { e.fail("good", 3, "error") }, Attempts, "good", "not closed"},
+		{"attempt while open again", func(e *Evidence) { e.fail("good", 4, "error") }, Attempts, "good", "not closed"},
+		{"attempt while open, nothing known of the end", func(e *Evidence) {
+			e.Changes = e.Changes[1:2]
+			e.fail("good", 2, "error")
+		}, Attempts, "good", "not closed"},
+		{"letter because of the outage", func(e *Evidence) { e.Letters[0].Class = "resilience.statusError" }, Outage, "stuck", "exhausted"},
+		{"letter because of the outage, replayed", func(e *Evidence) {
+			e.Former = []Letter{{"payment.x", "payment", "exhausted", "good-" + placed, "good", "error"}}
+		}, Outage, "good", "payment.x"},
+
 		{"garbage swallowed", func(e *Evidence) {
 			e.Letters = slices.DeleteFunc(e.Letters, func(l Letter) bool { return l.EventKey == "garbage" })
 		}, Accounting, "", "undecodable message 99"},
@@ -248,5 +320,31 @@ func TestCheck_names_what_is_broken(t *testing.T) {
 				t.Errorf("want %s of order %q saying %q, got %v", tt.invariant, tt.order, tt.says, got)
 			}
 		})
+	}
+}
+
+// A process that has its breaker for itself tells of it, and the others go on.
+func TestCheck_suffers_a_breaker_of_one_process(t *testing.T) {
+	t.Parallel()
+	e := sound()
+	for i := range e.Changes {
+		e.Changes[i].ID += " host 1"
+	}
+	e.fail("good", 2, "error")
+	if got := Check(e); len(got) != 0 {
+		t.Errorf("violations: %v", got)
+	}
+}
+
+func TestJudge_counts_what_an_outage_costs(t *testing.T) {
+	t.Parallel()
+	e := sound()
+	if got, want := Judge(e).Outages, (Outages{Opened: 1, NotClosedMS: 4000}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	e.fail("good", 2, "error")
+	e.Letters[0].Class = "error"
+	if got, want := Judge(e).Outages, (Outages{Opened: 1, NotClosedMS: 4000, Attempts: 1, DeadLetters: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -31,6 +31,7 @@ func Collect(ctx context.Context, b *bus.Bus, orders *sql.DB, booksURL string, e
 		{"inventory", e.collectInventory},
 		{"inventory's pages", e.collectPages},
 		{"dead letters", e.collectLetters},
+		{"payment's marks", e.collectAttempts},
 		{"gateway books", func(ctx context.Context, _ *bus.Bus) error { return e.collectBooks(ctx, booksURL) }},
 	} {
 		if err := step.do(ctx, b); err != nil {
@@ -56,6 +57,7 @@ func (e *Evidence) collectEvents(ctx context.Context, b *bus.Bus) error {
 		if err != nil {
 			t = event.Type(ev.Type())
 		}
+		e.collectChange(ev, key, string(t))
 		e.Events[key] = append(e.Events[key], Event{
 			Sequence: m.Sequence, At: m.Time, EventKey: string(event.EventKeyOf(ev)), ID: ev.ID(),
 			Source: ev.Source(), Type: string(t), Causation: event.Extension(ev, event.ExtCausation),
@@ -148,10 +150,15 @@ func (e *Evidence) collectLetters(ctx context.Context, b *bus.Bus) error {
 			return err
 		}
 		for _, l := range page.Entries {
-			e.Letters = append(e.Letters, Letter{l.ID, string(l.Consumer), l.Reason, string(l.EventKey), string(l.Key)})
+			e.Letters = append(e.Letters, LetterOf(l))
 		}
 		if o.Cursor = page.Next; o.Cursor == 0 {
 			return nil
 		}
 	}
+}
+
+// LetterOf is what the audit looks at of a dead letter.
+func LetterOf(l dlq.Entry) Letter {
+	return Letter{l.ID, string(l.Consumer), l.Reason, string(l.EventKey), string(l.Key), l.Class}
 }

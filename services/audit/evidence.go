@@ -25,8 +25,14 @@ type Evidence struct {
 	// events have ended. Resent are those of events that were sent to it again.
 	Ended  []string
 	Resent []string
-	// Letters are the dead letters that are neither replayed nor discarded.
+	// Letters are the dead letters that are neither replayed nor discarded. Former are
+	// those that were, as far as somebody knows of them.
 	Letters []Letter
+	Former  []Letter
+	// Changes are the events of breakers, without copies. Attempts are the failed attempts
+	// that marks tell of, or that a [Witness] has seen.
+	Changes  []Change
+	Attempts []Attempt
 }
 
 // Order is one row of the orders table.
@@ -114,4 +120,34 @@ type Letter struct {
 	Reason   string
 	EventKey string
 	Order    string // the event's key; empty if it cannot be decoded
+	Class    string // the kind of the last failure
+}
+
+// Change is one event of a breaker (docs/contract.md, "Pauses").
+type Change struct {
+	Key    string `json:"-"`
+	ID     string `json:"-"`
+	Source string `json:"-"`
+	Type   string `json:"-"`
+	// Problem says why the data cannot be read; then what follows is empty.
+	Problem string `json:"-"`
+
+	Consumer string    `json:"consumer"`
+	Breaker  string    `json:"breaker"`
+	Until    time.Time `json:"until"`
+	Forced   bool      `json:"forced"` // by an operator
+	Opened   uint64    `json:"opened"`
+	At       time.Time `json:"at"` // by the server's clock
+	By       string    `json:"by"`
+}
+
+// Attempt is one failed attempt at an event.
+type Attempt struct {
+	Consumer string
+	EventKey string
+	At       time.Time // by the clock of the process that failed
+	Class    string    // the kind of failure
+	// Reason is that of the dead letter if the attempt was the last one.
+	Reason string
+	Error  string
 }

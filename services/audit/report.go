@@ -15,6 +15,9 @@ const (
 	FollowUp   = "follow-up"  // each event that must be followed by another caused exactly one
 	Sequence   = "sequence"   // the inventory has handled the events of an order once each, as they are stored
 	Accounting = "accounting" // every event belongs to an order or is in the dead letters
+	Breaker    = "breaker"    // every event of a breaker has the source and the form of one
+	Attempts   = "attempts"   // no attempt was spent while the breaker was not closed
+	Outage     = "outage"     // no dead letter is there because the dependency was down
 )
 
 // Violation is one broken invariant.
@@ -55,6 +58,8 @@ type Report struct {
 	CopiesSuppressed int `json:"copies_suppressed"`
 	Undecodable      int `json:"undecodable"` // messages that cannot be decoded
 	DeadLetters      int `json:"dead_letters"`
+	// Outages is what became of the breaker of the gateway.
+	Outages Outages `json:"outages"`
 	// Outcomes is each order's status.
 	Outcomes map[string]string `json:"-"`
 	// Latencies are the times from an order's first event to its final one, of all

@@ -22,9 +22,9 @@ func Run(ctx context.Context, b *bus.Bus, orders *sql.DB, booksURL string, expec
 
 // Judge checks the evidence and counts what is in it. It does no I/O.
 func Judge(e Evidence) Report {
-	c := newChecker(e)
+	c := check(e)
 	r := Report{
-		Violations: Check(e), Orders: len(c.orders), Undecodable: len(e.Undecodable), DeadLetters: len(e.Letters),
+		Violations: c.violations, Outages: c.outages(), Orders: len(c.orders), Undecodable: len(e.Undecodable), DeadLetters: len(e.Letters),
 		Outcomes: map[string]string{},
 	}
 	r.OK = len(r.Violations) == 0
