@@ -22,7 +22,7 @@ type demoCmd struct {
 	Seed        uint64      `default:"1" help:"Seed of customers, items and faults; the same seed has the same outcome."`
 	Ledger      ledger.Kind `default:"kv" help:"Where payment remembers what it has handled: kv or partition. Inventory always has the partition ledger, order its database."`
 	DatabaseURL string      `name:"database-url" placeholder:"URL" help:"Postgres database for order, which gets a schema of its own there that is dropped at the end. Default: SQLite in a temporary directory; DATABASE_URL is ignored."`
-	Faults      string      `enum:"none,some,storm" default:"some" help:"How many faults to inject: none, some or storm."`
+	Faults      string      `enum:"none,some,outage,storm" default:"some" help:"Which faults to inject: none, some, outage (only a payment gateway that is down for seconds) or storm."`
 }
 
 // Run runs the demo; it fails unless the audit holds.

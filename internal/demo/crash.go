@@ -39,7 +39,7 @@ func (c *crasher) run(ctx context.Context) error {
 		}
 	}
 	for i, victim := range order {
-		if err := c.await(ctx, c.over*(i+1)/(len(order)+1)); err != nil {
+		if err := awaitCount(ctx, c.events, c.over*(i+1)/(len(order)+1), stalled); err != nil {
 			return err
 		}
 		away := downMin + time.Duration(c.random.Int64N(int64(downMax-downMin)))
@@ -56,14 +56,14 @@ func (c *crasher) run(ctx context.Context) error {
 	return nil
 }
 
-// await waits until there are so many events, or none has come for a while.
-func (c *crasher) await(ctx context.Context, events int) error {
-	last, since := c.events(), time.Now()
-	for last < events && time.Since(since) < stalled {
+// awaitCount waits until count has come so far, or has stayed the same for a while.
+func awaitCount(ctx context.Context, count func() int, goal int, stalled time.Duration) error {
+	last, since := count(), time.Now()
+	for last < goal && time.Since(since) < stalled {
 		if !backoff.Wait(ctx, crashPoll) {
 			return ctx.Err()
 		}
-		if n := c.events(); n != last {
+		if n := count(); n != last {
 			last, since = n, time.Now()
 		}
 	}

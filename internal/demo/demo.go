@@ -13,16 +13,19 @@ type Faults string
 
 // The values of Faults.
 const (
-	None  Faults = "none"
-	Some  Faults = "some"  // a few of each kind
-	Storm Faults = "storm" // many; payment and inventory have two replicas, and every process is killed three times
+	None   Faults = "none"
+	Some   Faults = "some"   // a few of each kind
+	Outage Faults = "outage" // the gateway is down for several seconds, and nothing else; payment and inventory have two replicas
+	Storm  Faults = "storm"  // many, an outage among them; the same replicas, and every process is killed three times
 )
 
 // Config holds the settings of a run.
 type Config struct {
 	// Orders to place. Defaults to 200.
 	Orders int
-	// Rate is how many orders are placed a second. Defaults to as many as possible.
+	// Rate is how many orders are placed a second. Defaults to as many as possible; with
+	// [Outage] to all of them within 5 s, so that the gateway gets some before, while and
+	// after it is down.
 	Rate float64
 	// Concurrency is how many orders are placed at once. Defaults to 16.
 	Concurrency int
@@ -59,5 +62,7 @@ type Progress struct {
 	Orders, Placed       int
 	Confirmed, Cancelled int
 	DeadLetters          int // now in the queue
-	Duplicates, Crashes  int // injected so far
+	// Breaker is what the breaker of the gateway does; "" while nothing is to be told.
+	Breaker             BreakerState
+	Duplicates, Crashes int // injected so far
 }

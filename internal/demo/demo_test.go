@@ -19,7 +19,13 @@ func TestMain(m *testing.M) { bustest.Main(m) }
 // runDemo runs a demo whose audit must hold and whose accounts must add up.
 func runDemo(t *testing.T, cfg Config) Report {
 	t.Helper()
-	cfg.Notice = func(text string) { t.Log(text) }
+	told := cfg.Notice
+	cfg.Notice = func(text string) {
+		t.Log(text)
+		if told != nil {
+			told(text)
+		}
+	}
 	cfg.Patience = 10 * time.Minute // for machines that do much else
 	r, err := Run(t.Context(), cfg)
 	if err != nil {
@@ -71,6 +77,29 @@ func TestDemo_has_the_same_outcome_for_the_same_seed(t *testing.T) {
 	}
 }
 
+// The breaker of the gateway opens, payment pauses, one process probes, and all goes on.
+// Nobody spends an attempt meanwhile: the audit has looked.
+func TestDemo_in_an_outage(t *testing.T) {
+	t.Parallel()
+	var story []string
+	r := runDemo(t, Config{Orders: 100, Seed: 1, Faults: Outage, Notice: func(text string) { story = append(story, text) }})
+	if r.DeadLettered+r.CrashesInjected+r.DuplicatesInjected != 0 || r.Injected.OutageMS < 2000 {
+		t.Errorf("other trouble, or none: %+v", r)
+	}
+	if o := r.Audit.Outages; o.Opened == 0 || o.NotClosedMS < 1000 || o.Attempts+o.DeadLetters != 0 {
+		t.Errorf("outages %+v", o)
+	}
+	for _, part := range []string{
+		"payment gateway down for", "breaker of the gateway opens", "payment pauses for", "probes the gateway", "the breaker closes",
+	} {
+		at := slices.IndexFunc(story, func(text string) bool { return strings.Contains(text, part) })
+		if at < 0 {
+			t.Fatalf("nobody was told %q after the rest of the story", part)
+		}
+		story = story[at:]
+	}
+}
+
 // Five processes are killed three times each: two replicas of payment and inventory share
 // their partitions.
 func TestDemo_in_a_storm(t *testing.T) {
@@ -115,7 +144,7 @@ func TestDemo_of_one_order(t *testing.T) {
 
 func TestDemo_refuses_nonsense(t *testing.T) {
 	t.Parallel()
-	for _, cfg := range []Config{{Orders: -1}, {Concurrency: -1}, {Rate: -1}, {Faults: "rain"}, {Patience: -1}} {
+	for _, cfg := range []Config{{Orders: -1}, {Concurrency: -1}, {Rate: -1}, {Faults: "rain"}, {Patience: -1}, {Faults: Outage, Orders: MinOutage - 1}} {
 		if _, err := Run(t.Context(), cfg); !errors.Is(err, ErrConfig) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
@@ -129,7 +158,7 @@ func TestDemo_refuses_nonsense(t *testing.T) {
 
 func TestPlan_is_a_function_of_the_seed(t *testing.T) {
 	t.Parallel()
-	for _, faults := range []Faults{None, Some, Storm} {
+	for _, faults := range []Faults{None, Some, Outage, Storm} {
 		one, two, other := plan(200, 1, faults), plan(200, 1, faults), plan(200, 2, faults)
 		if fmt.Sprint(one) != fmt.Sprint(two) {
 			t.Errorf("%s: the same seed has two plans", faults)

@@ -12,7 +12,6 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/backoff"
 	"github.com/farandole/farandole/internal/letters"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/audit"
@@ -26,7 +25,6 @@ func (r *run) phases(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	r.phase.Store(phaseSettling)
 	restless := r.settle(ctx)
 	took := time.Since(begun)
 
@@ -62,6 +60,9 @@ func (r *run) trouble(ctx context.Context) ([]placedOrder, error) {
 	doing.Go(func() error { return crasher.run(ctx) })
 	doing.Go(func() (err error) {
 		orders, err = placeAll(ctx, shop, plan(r.cfg.Orders, r.cfg.Seed, r.cfg.Faults), r.cfg, &r.placed)
+		if err == nil {
+			r.phase.Store(phaseSettling)
+		}
 		return err
 	})
 	if err := doing.Wait(); err != nil {
@@ -71,23 +72,6 @@ func (r *run) trouble(ctx context.Context) ([]placedOrder, error) {
 		return nil, err
 	}
 	return orders, nil
-}
-
-// breakGateway makes the gateway fail: every request at first, then some.
-func (r *run) breakGateway(ctx context.Context) error {
-	if r.dose.outage > 0 {
-		r.notice("payment gateway down for %d ms", r.dose.outage.Milliseconds())
-		if err := r.gateway.SetFaults(gateway.Faults{Mode: gateway.ModeDown}); err != nil {
-			return err
-		}
-		if !backoff.Wait(ctx, r.dose.outage) {
-			return ctx.Err()
-		}
-	}
-	if r.dose.flaky == 0 {
-		return nil
-	}
-	return r.gateway.SetFaults(gateway.Faults{Mode: gateway.ModeFlaky, Rate: r.dose.flaky, Seed: r.cfg.Seed})
 }
 
 // poison stores messages that no service can handle.
@@ -170,10 +154,15 @@ func (r *run) audit(ctx context.Context, orders []placedOrder, first []dlq.Entry
 	for i, o := range orders {
 		ids[i] = o.id
 	}
-	verdict, err := audit.Run(ctx, r.bus, r.store.DB, r.gateway.AdminURL, ids...)
+	evidence, err := audit.Collect(ctx, r.bus, r.store.DB, r.gateway.AdminURL, ids)
 	if err != nil {
 		return Report{}, err
 	}
+	r.witness.Testify(&evidence)
+	for _, l := range first {
+		evidence.Former = append(evidence.Former, audit.LetterOf(l))
+	}
+	verdict := audit.Judge(evidence)
 	if restless != nil {
 		verdict.OK = false
 		verdict.Violations = append(verdict.Violations, audit.Violation{
@@ -194,7 +183,8 @@ func (r *run) audit(ctx context.Context, orders []placedOrder, first []dlq.Entry
 		DeadLettered: distinct(first, last), Replayed: replayed, Kept: len(last),
 		DuplicatesInjected: injected, DuplicatesSuppressed: dropped + verdict.CopiesSuppressed,
 		CrashesInjected: int(r.crashes.Load()), Events: verdict.Events,
-		SagaLatencyMS: latencyOf(verdict.Latencies), Seed: r.cfg.Seed, Faults: r.cfg.Faults, Audit: verdict,
+		SagaLatencyMS: latencyOf(verdict.Latencies), Injected: r.injected(orders),
+		Seed: r.cfg.Seed, Faults: r.cfg.Faults, Audit: verdict,
 	}
 	for _, id := range ids {
 		report.Outcomes = append(report.Outcomes, verdict.Outcomes[id])

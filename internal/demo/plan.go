@@ -35,8 +35,9 @@ type share struct {
 // shares of each value of Faults. Declined orders and missing stock are ordinary
 // business, not faults: they happen in every run.
 var shares = map[Faults][]share{
-	None: {{declined, 80, 0}, {unicorn, 50, 0}},
-	Some: {{declined, 80, 0}, {unicorn, 50, 0}, {flaky, 50, 0}, {slow, 10, 4}, {poison, 20, 20}, {regret, 10, 10}},
+	None:   {{declined, 80, 0}, {unicorn, 50, 0}},
+	Outage: {{declined, 80, 0}, {unicorn, 50, 0}},
+	Some:   {{declined, 80, 0}, {unicorn, 50, 0}, {flaky, 50, 0}, {slow, 10, 4}, {poison, 20, 20}, {regret, 10, 10}},
 	Storm: {
 		{declined, 80, 0}, {unicorn, 50, 0}, {flaky, 150, 0}, {slow, 20, 8}, {poison, 40, 40}, {regret, 20, 20},
 	},

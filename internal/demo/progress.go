@@ -28,6 +28,7 @@ func (r *run) tellProgress(ctx context.Context) {
 	p.Phase, _ = r.phase.Load().(string)
 	_, p.Confirmed, p.Cancelled = r.watcher.counts()
 	p.Duplicates, _ = r.duplicator.counts()
+	p.Breaker = r.breaker.look(time.Now())
 	// An error is not reported: the next call comes soon.
 	if stream, err := r.bus.Stream(ctx, r.bus.Names().DLQStream()); err == nil {
 		p.DeadLetters = int(stream.CachedInfo().State.Msgs) //nolint:gosec // a small number

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/services/audit"
+	"github.com/farandole/farandole/services/payment/gateway"
 )
 
 // Report tells how a run ended. Its JSON is part of docs/contract.md.
@@ -26,6 +27,8 @@ type Report struct {
 	Events               int     `json:"events"`
 	ElapsedMS            int64   `json:"elapsed_ms"`
 	SagaLatencyMS        Latency `json:"saga_latency_ms"`
+	// Injected is what of the latency was injected.
+	Injected Injected `json:"injected"`
 	// SagasPerSecond is how many orders became final, divided by the time from the
 	// first request until no service had anything left to do.
 	SagasPerSecond float64      `json:"sagas_per_second"`
@@ -40,6 +43,25 @@ type Report struct {
 type Latency struct {
 	P50 int64 `json:"p50"`
 	P99 int64 `json:"p99"`
+}
+
+// Injected is what was done on purpose that makes orders take longer.
+type Injected struct {
+	OutageMS   int64   `json:"outage_ms"`   // for how long the gateway was down
+	Flaky      float64 `json:"flaky"`       // the share of calls to the gateway that failed
+	SlowOrders int     `json:"slow_orders"` // for which the gateway takes SlowMS
+	SlowMS     int64   `json:"slow_ms"`
+}
+
+func (r *run) injected(orders []placedOrder) Injected {
+	i := Injected{OutageMS: r.dose.outage.Milliseconds(), Flaky: r.dose.flaky}
+	for _, o := range orders {
+		if o.kind == slow {
+			i.SlowOrders++
+			i.SlowMS = gateway.SlowFor.Milliseconds()
+		}
+	}
+	return i
 }
 
 // latencyOf takes ascending durations.

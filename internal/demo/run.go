@@ -12,6 +12,7 @@ import (
 
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/database"
+	"github.com/farandole/farandole/services/audit"
 )
 
 // Phases of a run.
@@ -35,6 +36,9 @@ func (c Config) withDefaults() Config {
 	c.Concurrency = cmp.Or(c.Concurrency, 16)
 	c.Faults = cmp.Or(c.Faults, Some)
 	c.Patience = cmp.Or(c.Patience, time.Minute)
+	if c.Faults == Outage {
+		c.Rate = cmp.Or(c.Rate, float64(c.Orders)/outagePlacing.Seconds())
+	}
 	if c.Progress == nil {
 		c.Progress = func(Progress) {}
 	}
@@ -51,6 +55,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("%w: Orders %d, Concurrency %d, Rate %v", ErrConfig, c.Orders, c.Concurrency, c.Rate)
 	case !known:
 		return fmt.Errorf("%w: Faults %q", ErrConfig, c.Faults)
+	case c.Faults == Outage && c.Orders < MinOutage:
+		return fmt.Errorf("%w: Faults %q with %d orders: want at least %d, or the breaker sees too few calls to open", ErrConfig, c.Faults, c.Orders, MinOutage)
 	case c.DatabaseURL != "" && !database.IsURL(c.DatabaseURL):
 		return errDatabaseURL
 	case c.Patience < 0:
@@ -90,6 +96,8 @@ type run struct {
 	begun      time.Time
 	watcher    *watcher
 	duplicator *duplicator
+	breaker    *breakerView
+	witness    audit.Witness
 
 	phase   atomic.Value // string
 	placed  atomic.Int64
@@ -102,7 +110,11 @@ func newRun(s *system, begun time.Time) *run {
 	r := &run{system: s, dose: doses[s.cfg.Faults], begun: begun}
 	r.phase.Store(phasePlacing)
 	r.duplicator = newDuplicator(s.bus, r.dose.duplicates, 16*s.cfg.Orders, r.random(1))
-	r.watcher = &watcher{bus: s.bus, known: map[event.EventKey]bool{}, seen: r.duplicator.offer}
+	r.breaker = &breakerView{notice: r.notice}
+	r.watcher = &watcher{bus: s.bus, known: map[event.EventKey]bool{}, seen: func(e event.Event) {
+		r.duplicator.offer(e)
+		r.breaker.see(e)
+	}}
 	return r
 }
 
@@ -124,7 +136,7 @@ func (r *run) perform(ctx context.Context) (Report, error) {
 	defer cancel(nil)
 	backgroundCtx, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
-	for _, f := range []func(context.Context) error{r.watcher.run, r.duplicator.run, r.showProgress, r.watchServices} {
+	for _, f := range []func(context.Context) error{r.watcher.run, r.duplicator.run, r.showProgress, r.watchServices, r.watchMarks} {
 		background.Go(func() {
 			if err := f(backgroundCtx); err != nil {
 				cancel(err)
@@ -138,6 +150,14 @@ func (r *run) perform(ctx context.Context) (Report, error) {
 	stop()
 	background.Wait()
 	return report, err
+}
+
+// watchMarks watches what the audit of an outage has to know.
+func (r *run) watchMarks(ctx context.Context) error {
+	if r.dose.outage == 0 {
+		return nil
+	}
+	return r.witness.Run(ctx, r.bus)
 }
 
 // watchServices returns the error of a service that ends by itself.

@@ -3,10 +3,12 @@ package demo
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/follow"
 	"github.com/farandole/farandole/internal/testkit/pgtest"
+	"github.com/farandole/farandole/resilience/fleet"
 	"github.com/farandole/farandole/services/audit"
 )
 
@@ -124,6 +127,13 @@ func tamper(t *testing.T, databaseURL string) {
 
 	forgeEvent(t, s.bus, victim)
 	sees(audit.Path, victim, "one final event")
+
+	now := time.Now().UTC()
+	forgeBreaker(t, s.bus, "/mallory", 1, now)
+	sees(audit.Breaker, "", "the source /payment of breaker.opened.v1 payment-gateway-1-1, found /mallory")
+	forgeBreaker(t, s.bus, "/payment", 2, now)
+	failAt(t, s.bus, other, now.Add(time.Minute))
+	sees(audit.Attempts, other, "no attempt spent while the breaker of the gateway is not closed")
 
 	ids = append(ids, "ord-lost")
 	sees(audit.Final, "ord-lost", "none")
@@ -297,6 +307,46 @@ func forgeEvent(t *testing.T, b *bus.Bus, id string) {
 		t.Fatal(err)
 	}
 	if _, err := b.Publish(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forgeBreaker publishes that the breaker of the gateway has opened for an hour.
+func forgeBreaker(t *testing.T, b *bus.Bus, source string, term int, at time.Time) {
+	t.Helper()
+	draft := fleet.Opened.New("payment-gateway", fleet.Changed{
+		Consumer: "payment", Breaker: "gateway", Opened: 1, At: at, Until: at.Add(time.Hour), By: "host 1",
+	})
+	e, err := draft.Seal(event.Identity{ID: fmt.Sprint("payment-gateway-1-", term), Source: source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Publish(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// failAt writes into the ledger that payment failed at an order.
+func failAt(t *testing.T, b *bus.Bus, id string, at time.Time) {
+	t.Helper()
+	var key event.EventKey
+	filter := b.Names().Stored(b.Names().EventSubject(typePlaced, event.Key(id)), event.DefaultPartitions)
+	err := follow.Read(t.Context(), b, follow.Options{Filters: []string{filter}, FromStart: true, NoFollow: true}, func(m follow.Message) error {
+		e, err := event.Decode(m.Header, m.Data)
+		key = event.EventKeyOf(e)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark, err := json.Marshal(map[string]any{
+		"state": "done", "failures": 1, "first_failure": event.Attempt{Number: 1, At: at, Class: "error", Error: "503"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject := "$KV." + b.Names().Bucket("dedup") + ".payment." + string(key)
+	if _, err := b.JetStream().Publish(t.Context(), subject, mark); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -23,14 +23,16 @@ type dose struct {
 	// flaky is the share of requests to the gateway that fail: with a 5xx, or because
 	// the answer is lost.
 	flaky float64
-	// outage is how long the gateway is down at the start.
-	outage time.Duration
+	// outage is how long the gateway is down, once so large a share of the orders has ended.
+	outage      time.Duration
+	outageAfter float64
 }
 
 var doses = map[Faults]dose{
-	None:  {replicas: 1},
-	Some:  {replicas: 1, crashes: 1, duplicates: 50, poison: 1, flaky: 0.05},
-	Storm: {replicas: 2, crashes: 3, duplicates: 250, poison: 5, flaky: 0.25, outage: 700 * time.Millisecond},
+	None:   {replicas: 1},
+	Some:   {replicas: 1, crashes: 1, duplicates: 50, poison: 1, flaky: 0.05},
+	Outage: {replicas: 2, outage: 5 * time.Second, outageAfter: 0.25},
+	Storm:  {replicas: 2, crashes: 3, duplicates: 250, poison: 5, flaky: 0.2, outage: 3 * time.Second},
 }
 
 // duplicator publishes events a second time, in the two ways in which that happens:
@@ -53,7 +55,7 @@ func newDuplicator(b *bus.Bus, perMille, room int, random *rand.Rand) *duplicato
 }
 
 // consumed says whether some service reacts to a type.
-func consumed(t string) bool { return t != typeCancelled }
+func consumed(t string) bool { return t != typeCancelled && !isBreaker(t) }
 
 // offer gives e to the duplicator, which repeats some of the events. It does not block.
 func (d *duplicator) offer(e event.Event) {

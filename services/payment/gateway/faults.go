@@ -36,9 +36,11 @@ type Faults struct {
 	Seed uint64 `json:"seed"`
 }
 
+// SlowFor is how long the answer to a customer takes whose id begins with "slow-".
+const SlowFor = 2 * time.Second
+
 const (
-	customerDelay = 2 * time.Second
-	maxDelay      = 10 * time.Minute
+	maxDelay = 10 * time.Minute
 	// maxInARow is how often in a row tries of one key fail at most. The next one
 	// works, so that retries come to an end.
 	maxInARow = 3
@@ -49,7 +51,7 @@ func (f Faults) withDefaults() Faults {
 		f.Mode = ModeOK
 	}
 	if f.DelayMS == 0 {
-		f.DelayMS = customerDelay.Milliseconds()
+		f.DelayMS = SlowFor.Milliseconds()
 	}
 	return f
 }
@@ -174,7 +176,7 @@ func (i *injector) delay(customer string) time.Duration {
 		return time.Duration(f.DelayMS) * time.Millisecond
 	}
 	if strings.HasPrefix(customer, "slow-") {
-		return customerDelay
+		return SlowFor
 	}
 	return 0
 }
