@@ -16,6 +16,7 @@ require (
 	github.com/farandole/farandole v0.0.0-00010101000000-000000000000
 	github.com/nats-io/nats.go v1.55.0
 	github.com/sony/gobreaker/v2 v2.4.0
+	github.com/synadia-io/orbit.go/pcgroups v0.2.2
 )
 
 require (
@@ -72,7 +73,7 @@ require (
 	github.com/rs/zerolog v1.35.1 // indirect
 	github.com/sethvargo/go-retry v0.5.0 // indirect
 	github.com/synadia-io/orbit.go/jetstreamext v0.3.2 // indirect
-	github.com/synadia-io/orbit.go/natscontext v0.1.1 // indirect
+	github.com/synadia-io/orbit.go/natscontext v0.1.3 // indirect
 	github.com/synadia-io/orbit.go/natsext v0.1.3 // indirect
 	github.com/xo/terminfo v0.0.0-20220910002029-abceb7e1c41e // indirect
 	go.uber.org/goleak v1.3.0 // indirect

@@ -23,6 +23,7 @@ const (
 	nameRaw       = "raw"
 	nameNaive     = "naive"
 	nameWatermill = "watermill"
+	nameGroup     = "pcgroups"
 	nameKV        = "farandole kv"
 	namePartition = "farandole partition"
 	nameKVBound   = "kv by hand"
@@ -34,6 +35,7 @@ func variants() []variant {
 		{nameRaw, raw},
 		{nameNaive, naive},
 		{nameWatermill, watermillHop},
+		{nameGroup, groupHop},
 		{nameKV, hopbench.Farandole(ledger.KV, hopbench.DefaultConcurrency)},
 		{namePartition, hopbench.Farandole(ledger.Partition, hopbench.DefaultConcurrency)},
 		{nameKVBound, kvByHand},
@@ -50,6 +52,8 @@ func about(name string) string {
 		return fmt.Sprintf("exact: KV create, publish, KV update, ack; %d goroutines", naiveWorkers)
 	case nameWatermill:
 		return fmt.Sprintf("no dedup; watermill-nats, %d subscribers", watermillSubscribers)
+	case nameGroup:
+		return "unsafe loop on orbit.go's partitioned consumer group, one member"
 	case nameKVBound:
 		return "bound: what the KV ledger writes, pipelined, and nothing else"
 	case namePages:

@@ -65,7 +65,7 @@ func raw(ctx context.Context, s *hopbench.Stage, n int) error {
 	if err != nil {
 		return err
 	}
-	stop, err := rawLoop(ctx, s, js, durable, n)
+	stop, err := rawLoop(ctx, s, js, deliveriesOf(durable), n)
 	if err != nil {
 		return err
 	}
@@ -78,9 +78,27 @@ type published struct {
 	out jetstream.PubAckFuture
 }
 
+// feed starts to pass deliveries to a handler. What it returns ends that.
+type feed func(handle func(jetstream.Msg)) (stop func(), err error)
+
+// deliveriesOf is what a durable delivers.
+func deliveriesOf(durable jetstream.Consumer) feed {
+	return func(handle func(jetstream.Msg)) (func(), error) {
+		consuming, err := durable.Consume(handle, jetstream.PullMaxMessages(inFlight))
+		if err != nil {
+			return nil, err
+		}
+		return func() {
+			consuming.Stop()
+			<-consuming.Closed()
+		}, nil
+	}
+}
+
 // rawLoop starts the loop. What it returns waits until n events are through (at
 // most until ctx ends) and ends it; with n 0 it waits for none.
-func rawLoop(ctx context.Context, s *hopbench.Stage, js jetstream.JetStream, durable jetstream.Consumer, n int) (func(context.Context) error, error) {
+func rawLoop(ctx context.Context, s *hopbench.Stage, js jetstream.JetStream, from feed, n int) (func(context.Context) error, error) {
+	ctx, end := context.WithCancel(ctx)
 	ahead := make(chan published, inFlight)
 	ended := make(chan error, 1)
 	fail := func(err error) {
@@ -93,7 +111,13 @@ func rawLoop(ctx context.Context, s *hopbench.Stage, js jetstream.JetStream, dur
 	go func() {
 		defer close(settled)
 		done := 0
-		for p := range ahead {
+		for {
+			var p published
+			select {
+			case p = <-ahead:
+			case <-ctx.Done():
+				return
+			}
 			select {
 			case <-p.out.Ok():
 				if err := p.in.Ack(); err != nil {
@@ -109,7 +133,7 @@ func rawLoop(ctx context.Context, s *hopbench.Stage, js jetstream.JetStream, dur
 			}
 		}
 	}()
-	consuming, err := durable.Consume(func(m jetstream.Msg) {
+	stop, err := from(func(m jetstream.Msg) {
 		future, err := js.PublishMsgAsync(outgoing(s, m.Headers(), m.Data()))
 		if err != nil {
 			fail(fmt.Errorf("raw: publish: %w", err))
@@ -119,9 +143,9 @@ func rawLoop(ctx context.Context, s *hopbench.Stage, js jetstream.JetStream, dur
 		case ahead <- published{m, future}:
 		case <-ctx.Done():
 		}
-	}, jetstream.PullMaxMessages(inFlight))
+	})
 	if err != nil {
-		close(ahead)
+		end()
 		return nil, err
 	}
 	return func(ctx context.Context) error {
@@ -129,9 +153,8 @@ func rawLoop(ctx context.Context, s *hopbench.Stage, js jetstream.JetStream, dur
 		if n > 0 {
 			err = firstOf(ctx, ended)
 		}
-		consuming.Stop()
-		<-consuming.Closed()
-		close(ahead)
+		stop()
+		end()
 		<-settled
 		return err
 	}, nil

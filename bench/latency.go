@@ -72,7 +72,7 @@ func startRaw(ctx context.Context, s *hopbench.Stage) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	stop, err := rawLoop(ctx, s, js, durable, 0)
+	stop, err := rawLoop(ctx, s, js, deliveriesOf(durable), 0)
 	if err != nil {
 		return nil, err
 	}
