@@ -16,6 +16,7 @@ import (
 type split struct {
 	shop
 	t       testing.TB
+	server  *bustest.TestServer
 	nats    string // URL
 	orders  string // order's database
 	gateway string // URL
@@ -26,9 +27,11 @@ type split struct {
 func newSplit(t testing.TB, flags ...string) *split {
 	t.Helper()
 	port, admin, store := freePort(t), freePort(t), t.TempDir()
+	server := bustest.StartServer(t, bustest.ServerConfig{})
 	s := &split{
 		shop: shop{url: localURL(port)}, t: t,
-		nats:    bustest.StartServer(t, bustest.ServerConfig{}).URL(),
+		server:  server,
+		nats:    server.URL(),
 		orders:  filepath.Join(store, "order.db"),
 		gateway: localURL(port) + "/gateway",
 		books:   localURL(admin) + "/gateway",
@@ -43,8 +46,14 @@ func newSplit(t testing.TB, flags ...string) *split {
 // payment starts a payment process and waits until it is ready.
 func (s *split) payment(name string, flags ...string) *process {
 	s.t.Helper()
+	return s.paymentOf(binary, name, flags...)
+}
+
+// paymentOf is payment with another program.
+func (s *split) paymentOf(program, name string, flags ...string) *process {
+	s.t.Helper()
 	port := freePort(s.t)
-	p := start(s.t, name, append([]string{
+	p := startProgram(s.t, program, name, append([]string{
 		"serve", "payment", "--server", s.nats, "--gateway-url", s.gateway,
 		"--http", fmt.Sprintf("127.0.0.1:%d", port), "--log-level", "info",
 	}, flags...)...)
