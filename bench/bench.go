@@ -53,6 +53,8 @@ type results struct {
 	StandStill []standStillFigure `json:"stand_still,omitempty"`
 	Remembered []rememberedFigure `json:"remembered,omitempty"`
 
+	Outage *outageFigures `json:"outage,omitempty"`
+
 	Targets []verdict `json:"targets"`
 }
 
@@ -97,6 +99,7 @@ func (b *bench) measure(ctx context.Context) error {
 		{"processes", b.processes},
 		{"remembered", b.remember},
 		{"outbox", b.outbox},
+		{"outage", b.outages},
 	} {
 		if !slices.Contains(b.only, section.name) {
 			continue

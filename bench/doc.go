@@ -16,6 +16,9 @@
 //     still when one joins, stops or is killed
 //   - remembered: memory of server and consumer for each event that a ledger remembers,
 //     and how long a new process takes to start with them
+//   - outbox: a relay beside publishing alone
+//   - outage: a dependency of three processes is down: how soon all are idle, which calls
+//     reach it nevertheless, and how long it takes afterwards until all is handled
 //
 // Runs of one repetition are interleaved, so that noise hits all alike; figures
 // are medians over the repetitions. It needs a Unix system and the go command;

@@ -32,6 +32,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	if len(args) > 0 && args[0] == consumeRole {
 		return consume(ctx, args[1:], out)
 	}
+	if len(args) > 0 && args[0] == callRole {
+		return call(ctx, args[1:], out)
+	}
 	opts, err := parse(args, log)
 	if err != nil {
 		return err

@@ -20,9 +20,9 @@ import (
 	"github.com/farandole/farandole/internal/testkit/require"
 )
 
-// TestMain lets the test binary be the consumer's process of the section memory.
+// TestMain lets the test binary be the processes that sections start.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == consumeRole {
+	if len(os.Args) > 1 && (os.Args[1] == consumeRole || os.Args[1] == callRole) {
 		main()
 		return
 	}
@@ -55,7 +55,7 @@ func TestQuick(t *testing.T) {
 			}
 		}
 	}
-	if r.Publish == nil || r.Memory == nil || len(r.Latency) != 3 || len(r.Saga) < 2 || len(r.Codec) != 4 || len(r.Policies) != 17 || len(r.Scale) != 9 || len(r.StandStill) != 4 || len(r.Remembered) != 3 || r.Server == "" {
+	if r.Publish == nil || r.Memory == nil || len(r.Latency) != 3 || len(r.Saga) < 2 || len(r.Codec) != 4 || len(r.Policies) != 17 || len(r.Scale) != 9 || len(r.StandStill) != 4 || len(r.Remembered) != 3 || r.Outage == nil || r.Server == "" {
 		t.Errorf("%s", text)
 	}
 	if len(r.Targets) != len(targets()) {
@@ -147,6 +147,8 @@ func TestParse(t *testing.T) {
 		{"-reps 0", errUsage},
 		{"-reps 5", errUsage},
 		{"-n 99", errUsage},
+		{"-outage 10s", nil},
+		{"-outage 0s", errUsage},
 		{"-only hops", errUsage},
 		{"-settings r5", errUsage},
 		{"-loud", errUsage},
@@ -170,6 +172,7 @@ func TestJudge(t *testing.T) {
 			Memory:     &memoryFigures{FewKB: []int64{100, 100}, ManyKB: []int64{120, 160}},
 			Scale:      []scaleFigure{{Handlers: fewHandlers, Processes: 1, PerSecond: 100}, {Handlers: fewHandlers, Processes: 2, PerSecond: 170}},
 			StandStill: []standStillFigure{{"partition", changeLeave, time.Second}, {"partition", changeKill, 7 * time.Second}},
+			Outage:     &outageFigures{Idle: []float64{250}, Calls: []float64{200}, Allowed: 198},
 			Remembered: []rememberedFigure{{Name: nameRaw, ServerHeap: 1000}, {Name: namePartition, Events: 10, ServerHeap: 1400, ConsumerHeap: 170}},
 			Saga: []sagaFigure{
 				{Database: nameSQLite, Concurrency: 1, PerSecond: []float64{20}, P99: []float64{40}},
@@ -213,9 +216,9 @@ func TestJudge(t *testing.T) {
 		r    *results
 		want string
 	}{
-		{"nothing measured", &results{}, "-------------------------"},
-		{"at the bounds", full(67.5), "++xx+++++x++xx+x+x+xx++x+"},
-		{"slower", full(44), "+xxx+x+++x++xx+x+x+xx++x+"},
+		{"nothing measured", &results{}, "---------------------------"},
+		{"at the bounds", full(67.5), "++xx+++++x++xx+x+x+xx++x++x"},
+		{"slower", full(44), "+xxx+x+++x++xx+x+x+xx++x++x"},
 	} {
 		if got := outcomes(tt.r); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)

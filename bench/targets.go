@@ -98,6 +98,18 @@ func targets() []target {
 			}
 			return worst, worst >= 0
 		}},
+		{"three processes idle after a breaker has opened, ms", 250, true, func(r *results) (float64, bool) {
+			if r.Outage == nil {
+				return 0, false
+			}
+			return median(r.Outage.Idle), true
+		}},
+		{"calls during an outage / threshold, in flight and probes", 1, true, func(r *results) (float64, bool) {
+			if r.Outage == nil {
+				return 0, false
+			}
+			return median(r.Outage.Calls) / float64(r.Outage.Allowed), true
+		}},
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/farandole/farandole/internal/hopbench"
 )
 
-// worker is a consumer in a process of its own: this program in the role consume.
+// worker is a consumer in a process of its own: this program in another role.
 type worker struct {
 	process *exec.Cmd
 	lines   *bufio.Scanner
@@ -21,11 +21,16 @@ type worker struct {
 
 // startWorker starts one on a stage of the server with this address.
 func (b *bench) startWorker(ctx context.Context, url string, s *hopbench.Stage, w work) (*worker, error) {
+	return b.startChild(ctx, consumeRole, url, s, w.args())
+}
+
+// startChild starts this program in a role.
+func (b *bench) startChild(ctx context.Context, role, url string, s *hopbench.Stage, args []string) (*worker, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	child := exec.CommandContext(ctx, self, append([]string{consumeRole, url, s.Bus.Names().Prefix}, w.args()...)...) //nolint:gosec // this program
+	child := exec.CommandContext(ctx, self, append([]string{role, url, s.Bus.Names().Prefix}, args...)...) //nolint:gosec // this program
 	child.Stderr = b.log
 	pipe, err := child.StdoutPipe()
 	if err != nil {
