@@ -28,6 +28,8 @@ var (
 	// ErrNoTimers is matched by what Health returns after a step with timers
 	// while the event stream does not keep any; the event waits.
 	ErrNoTimers = errors.New("consumer: no timers")
+	// ErrRunning is returned by [Deletion] for a consumer that a process runs.
+	ErrRunning = errors.New("consumer: is running")
 	// ErrNoDurable is returned by [Drop] for a consumer that has none.
 	ErrNoDurable = durable.ErrNone
 

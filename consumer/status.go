@@ -20,6 +20,14 @@ type Status struct {
 	Consumer event.Consumer `json:"consumer"`
 	// Lag is how many events are stored for it and have not ended.
 	Lag uint64 `json:"lag"`
+	// Oldest is since when the oldest of these is stored; zero if there are none.
+	Oldest time.Time `json:"oldest,omitzero"`
+	// Workers is how many processes are seen to work on it: its members, or else those
+	// that wait for events. One that is paused, or has no room for more, is not seen.
+	Workers int `json:"workers"`
+	// Unattended says that nobody runs it: no process is seen, nothing pauses it, and
+	// for as long as an event may be held nothing was delivered.
+	Unattended bool `json:"unattended"`
 	// InFlight is how many of these a process has.
 	InFlight int `json:"in_flight"`
 	// Retries is how many have failed, or were given back, and come again.
@@ -74,8 +82,10 @@ type PartitionStatus struct {
 	// Floor is the sequence up to which everything of the partition has ended.
 	Floor uint64 `json:"floor"`
 	// Lag is how many events are stored above the floor: some may have ended.
-	Lag     uint64 `json:"lag"`
-	Retries int    `json:"retries"`
+	Lag uint64 `json:"lag"`
+	// Oldest is since when the oldest of these is stored; zero if there are none.
+	Oldest  time.Time `json:"oldest,omitzero"`
+	Retries int       `json:"retries"`
 	// Page says what the last page is: "fence" (an owner has begun), "page" or
 	// "farewell" (one has ended); "" if there is none.
 	Page string    `json:"page"`
@@ -151,7 +161,9 @@ func (s *surveyed) status(ctx context.Context, c event.Consumer) (Status, error)
 	slices.SortFunc(status.Durables, func(a, b DurableStatus) int { return strings.Compare(a.Name, b.Name) })
 	if !s.paged[c] {
 		status.ofDurables()
-		return status, nil
+		status.Unattended = status.Workers == 0 && len(status.Paused) == 0 && s.quiet(c)
+		status.Oldest, err = s.oldestOfDurables(ctx, c)
+		return status, err
 	}
 	if status.Members, err = members.List(ctx, s.bus, c); err != nil && !errors.Is(err, bus.ErrNoStream) {
 		return Status{}, err
@@ -160,6 +172,9 @@ func (s *surveyed) status(ctx context.Context, c event.Consumer) (Status, error)
 		return Status{}, err
 	}
 	status.ofPartitions()
+	for _, p := range status.Partitions {
+		status.Oldest = earlier(status.Oldest, p.Oldest)
+	}
 	return status, nil
 }
 
@@ -170,12 +185,14 @@ func (s *Status) ofDurables() {
 		s.Lag += d.Pending + uint64(d.AckPending) //nolint:gosec // a count
 		s.InFlight += d.AckPending
 		s.Retries += d.Redelivered
+		s.Workers = max(s.Workers, d.Pulls) // a process pulls from each of them
 	}
 }
 
 // ofPartitions sums up what the partitions tell. What is in flight the durables tell
 // alone: each is one member's, and the server keeps those of the dead for a while.
 func (s *Status) ofPartitions() {
+	s.Workers, s.Unattended = len(s.Members), len(s.Members) == 0
 	for _, p := range s.Partitions {
 		s.Lag += p.Lag
 		s.Retries += p.Retries

@@ -151,10 +151,10 @@ func TestStatusOfPartitions(t *testing.T) {
 		{free[1], consumer.PartitionStatus{}},
 	} {
 		got := s.Partitions[tt.partition]
-		if got.At.IsZero() != (got.Page == "") {
+		if got.At.IsZero() != (got.Page == "") || got.Oldest.IsZero() != (got.Lag == 0) {
 			t.Errorf("partition %d: last page %q at %v", tt.partition, got.Page, got.At)
 		}
-		got.At, tt.want.Partition = tt.want.At, tt.partition
+		got.At, got.Oldest, tt.want.Partition = tt.want.At, tt.want.Oldest, tt.partition
 		if got != tt.want {
 			t.Errorf("partition %d is %+v, want %+v", tt.partition, got, tt.want)
 		}

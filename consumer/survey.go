@@ -187,7 +187,11 @@ func (s *surveyed) partitions(ctx context.Context, c event.Consumer, live []Memb
 		h.Partition = n
 		p := PartitionStatus{Partition: n, Owner: h.Owner, Floor: h.Floor, Page: h.Page, At: h.At.UTC(), Retries: retries[n]}
 		p.Owned = !h.Farewell && slices.ContainsFunc(live, func(m Member) bool { return m.ID == h.Owner })
-		if p.Lag, err = s.lag(ctx, c, h, taken); err != nil {
+		behind := s.behind(c, h, taken)
+		if p.Lag, err = s.lag(ctx, behind); err == nil && p.Lag > 0 {
+			p.Oldest, err = s.oldest(ctx, behind)
+		}
+		if err != nil {
 			return nil, err
 		}
 		all[n] = p
@@ -209,10 +213,10 @@ func (s *surveyed) taken(c event.Consumer) map[event.Type]bool {
 	return types
 }
 
-// lag counts the events of a partition that are stored after those that have ended.
-// Types that are behind the floor count if somebody takes them: else they were
-// handled by a version of the consumer that is gone.
-func (s *surveyed) lag(ctx context.Context, c event.Consumer, h dedup.Head, taken map[event.Type]bool) (lag uint64, err error) {
+// behind are the filters of what a partition is given, by the sequence after which
+// it has not ended. Types that are behind the floor count if somebody takes them: else
+// they were handled by a version of the consumer that is gone.
+func (s *surveyed) behind(c event.Consumer, h dedup.Head, taken map[event.Type]bool) map[uint64][]string {
 	names := s.bus.Names()
 	after := map[uint64][]string{h.Floor: {names.RedrivePartitionFilter(c, h.Partition)}}
 	for t, at := range h.Types {
@@ -225,8 +229,13 @@ func (s *surveyed) lag(ctx context.Context, c event.Consumer, h dedup.Head, take
 			after[0] = append(after[0], names.TypePartitionFilter(t, h.Partition))
 		}
 	}
-	for at, filters := range after {
-		n, err := durable.CountPending(ctx, s.bus, names.EventsStream(), jetstream.ConsumerConfig{
+	return after
+}
+
+// lag counts the events that are stored after those that have ended.
+func (s *surveyed) lag(ctx context.Context, behind map[uint64][]string) (lag uint64, err error) {
+	for at, filters := range behind {
+		n, err := durable.CountPending(ctx, s.bus, s.bus.Names().EventsStream(), jetstream.ConsumerConfig{
 			FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: at + 1,
 		})
 		if err != nil {

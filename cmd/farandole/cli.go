@@ -15,7 +15,8 @@ type cli struct {
 	Webhook     webhookCmd     `cmd:"" help:"Deliver events to a URL, each as one HTTP POST."`
 	Relay       relayCmd       `cmd:"" help:"Publish the events that services in any language write into an outbox."`
 	DLQ         dlqCmd         `cmd:"" name:"dlq" help:"Dead letters: list, show, replay, discard."`
-	Consumer    consumerCmd    `cmd:"" help:"Consumers: list, show, take event types out."`
+	Status      statusCmd      `cmd:"" help:"One screen: streams, consumers and who runs them, what waits, dead letters."`
+	Consumer    consumerCmd    `cmd:"" help:"Consumers: list, show, pause, resume, take event types out, delete."`
 	Breaker     breakerCmd     `cmd:"" help:"Breakers that the processes of a consumer share: list, show, open, close."`
 	Bench       benchCmd       `cmd:"" help:"Measure this server: hops a second, on streams of its own."`
 	Healthcheck healthcheckCmd `cmd:"" help:"GET a URL; exit 0 if it answers 200, else 1."`

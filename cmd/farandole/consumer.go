@@ -16,6 +16,7 @@ type consumerCmd struct {
 	Show   consumerShowCmd   `cmd:"" help:"Where one consumer stands: its durables, or its partitions and members."`
 	Pause  consumerPauseCmd  `cmd:"" help:"Have all processes of a consumer begin nothing for a while. What runs goes on; no attempt is spent."`
 	Resume consumerResumeCmd `cmd:"" help:"End a consumer's pause before its time."`
+	Delete consumerDeleteCmd `cmd:"" help:"Retire a consumer: its place and all that waits for it are given up. Stop its processes first."`
 	Drop   consumerDropCmd   `cmd:"" help:"Take event types out of a consumer: what is pending of them is dropped. Stop what handles them first."`
 }
 

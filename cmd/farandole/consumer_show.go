@@ -61,14 +61,14 @@ func (c *consumerListCmd) Run(ctx context.Context, a *app) error {
 			a.say("no consumers")
 			return nil
 		}
-		table := a.table("~CONSUMER", ">LAG", ">IN FLIGHT", ">RETRIES", ">PARTITIONS", ">MEMBERS", "~PAUSED BY")
+		table := a.table("~CONSUMER", ">LAG", ">IN FLIGHT", ">RETRIES", ">PARTITIONS", ">WORKERS", "~PAUSED BY")
 		for _, s := range all {
-			partitions, members := "-", "-"
+			partitions := "-"
 			if s.Partitions != nil {
-				partitions, members = fmt.Sprintf("%d/%d", owned(s), len(s.Partitions)), terminal.Number(len(s.Members))
+				partitions = fmt.Sprintf("%d/%d", owned(s), len(s.Partitions))
 			}
 			table.Row(terminal.Cell(string(s.Consumer), 32), terminal.Number(s.Lag), terminal.Number(s.InFlight),
-				terminal.Number(s.Retries), partitions, members, pausedBy(s))
+				terminal.Number(s.Retries), partitions, workersOf(s), pausedBy(s))
 		}
 		_, err = table.WriteTo(a.styled)
 		return err
@@ -119,6 +119,11 @@ func (c *consumerShowCmd) Run(ctx context.Context, a *app) error {
 		if err := printPaused(a, s.Paused); err != nil {
 			return err
 		}
+		if s.Unattended {
+			if err := a.printf("nobody runs it: no process of it is seen"); err != nil {
+				return err
+			}
+		}
 		if s.Partitions == nil {
 			return printDurables(a, s.Durables)
 		}
@@ -132,20 +137,24 @@ func (c *consumerShowCmd) Run(ctx context.Context, a *app) error {
 // printPaused says what holds a consumer up, a line for each reason.
 func printPaused(a *app, paused []consumer.PausedStatus) error {
 	for _, p := range paused {
-		why := ""
-		if p.Why != "" {
-			why = ": " + terminal.Cell(p.Why, 120)
-		}
-		until := furtherNotice
-		if !p.Until.IsZero() {
-			until = p.Until.Local().Format(time.DateTime)
-		}
-		if err := a.printf("paused until %s by %s (%s)%s", until,
-			terminal.Cell(p.Reason, 64), terminal.Cell(p.By, 64), why); err != nil {
+		if err := a.printf("%s", pauseText(p)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// pauseText is "paused until 2026-03-04 05:06:07 by operator (ops@host): a change".
+func pauseText(p consumer.PausedStatus) string {
+	why := ""
+	if p.Why != "" {
+		why = ": " + terminal.Cell(p.Why, 120)
+	}
+	until := furtherNotice
+	if !p.Until.IsZero() {
+		until = p.Until.Local().Format(time.DateTime)
+	}
+	return fmt.Sprintf("paused until %s by %s (%s)%s", until, terminal.Cell(p.Reason, 64), terminal.Cell(p.By, 64), why)
 }
 
 func printDurables(a *app, durables []consumer.DurableStatus) error {

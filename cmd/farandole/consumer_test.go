@@ -110,8 +110,8 @@ func TestConsumerShow(t *testing.T) {
 	}
 	got = s.run(t, "", "consumer", "list")
 	lines := strings.Split(strings.TrimSpace(got.out), "\n")
-	if got.code != exitDone || len(lines) != 3 || strings.Join(strings.Fields(lines[1]), " ") != "inventory 0 0 0 0/32 0 -" ||
-		strings.Join(strings.Fields(lines[2]), " ") != "payment 2 0 0 - - -" {
+	if got.code != exitDone || len(lines) != 3 || strings.Join(strings.Fields(lines[1]), " ") != "inventory 0 0 0 0/32 nobody -" ||
+		strings.Join(strings.Fields(lines[2]), " ") != "payment 2 0 0 - nobody -" {
 		t.Errorf("list: %+v", got)
 	}
 	for name, code := range map[string]int{"shipping": exitFailed, "Shipping": exitUsage} {

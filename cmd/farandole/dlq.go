@@ -80,7 +80,7 @@ func (a *app) withQueue(ctx context.Context, f func(*dlq.Queue, *outbox.Outbox) 
 			return f(q, nil)
 		})
 	}
-	return a.withOutbox(func(o *outbox.Outbox) (err error) {
+	return a.withOutbox(a.root.DLQ.Outbox, func(o *outbox.Outbox) (err error) {
 		var b *bus.Bus
 		defer func() {
 			if b != nil {

@@ -58,8 +58,7 @@ func (f outboxFlags) open(names event.Names) (*database.Database, *outbox.Outbox
 }
 
 // withOutbox runs f with the outbox that flags name. It makes no file and no tables.
-func (a *app) withOutbox(f func(*outbox.Outbox) error) (err error) {
-	flags := a.root.DLQ.Outbox
+func (a *app) withOutbox(flags outboxFlags, f func(*outbox.Outbox) error) (err error) {
 	target, err := flags.target()
 	if err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"charm.land/lipgloss/v2"
 )
 
 // Age says how long ago t was, seen from now: "3m ago". The zero time is "-"; a
@@ -53,6 +55,28 @@ func Count(n int, one, many string) string {
 		return "1 " + one
 	}
 	return Number(n) + " " + many
+}
+
+// Wrap breaks a line between words, so that none is longer than so many columns if its
+// words allow that. 0 is no limit.
+func Wrap(line string, columns int) string {
+	var sb strings.Builder
+	used := 0
+	for i, word := range strings.Fields(line) {
+		w := lipgloss.Width(word)
+		switch {
+		case i == 0:
+		case columns > 0 && used+1+w > columns:
+			sb.WriteString("\n  ")
+			used = 2
+		default:
+			sb.WriteByte(' ')
+			used++
+		}
+		sb.WriteString(word)
+		used += w
+	}
+	return sb.String()
 }
 
 // Size writes a number of bytes: 812 B, 1.2 KiB, 3.4 MiB.

@@ -168,7 +168,7 @@ func (d *Durable) follow(tend context.Context, pull Pull, run *catchUp) (*catchU
 	run.stop()
 	// The server deletes by name alone, so nothing may come between the look and
 	// this: another replica may delete it as well, and a third make the next one.
-	if err := remove(ctx, d.cfg.Bus, d.cfg.Stream, name); err != nil {
+	if err := Remove(ctx, d.cfg.Bus, d.cfg.Stream, name); err != nil {
 		return nil, err
 	}
 	d.cfg.Logger.Info().Str("stream", d.cfg.Stream).Strs("subjects", filters).Msg("caught up")

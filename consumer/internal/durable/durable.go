@@ -141,8 +141,8 @@ func update(ctx context.Context, b *bus.Bus, stream string, cfg jetstream.Consum
 	})
 }
 
-// remove deletes a durable. One that is gone already is no error.
-func remove(ctx context.Context, b *bus.Bus, stream, name string) error {
+// Remove deletes a durable. One that is gone already is no error.
+func Remove(ctx context.Context, b *bus.Bus, stream, name string) error {
 	err := b.Ask(ctx, "CONSUMER.DELETE."+stream+"."+name, func(ctx context.Context) error {
 		return b.JetStream().DeleteConsumer(ctx, stream, name)
 	})

@@ -135,7 +135,7 @@ func (n *Narrowing) apply(ctx context.Context) error {
 	if len(cfg.FilterSubjects) > 0 {
 		return update(ctx, n.bus, n.stream, cfg)
 	}
-	return remove(ctx, n.bus, n.stream, cfg.Durable)
+	return Remove(ctx, n.bus, n.stream, cfg.Durable)
 }
 
 func (n *Narrowing) narrowed(cfg jetstream.ConsumerConfig) jetstream.ConsumerConfig {

@@ -1,0 +1,104 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/consumer"
+	"github.com/farandole/farandole/event"
+)
+
+func TestConsumerIsDeletedWithAllThatWaitsForIt(t *testing.T) {
+	t.Parallel()
+	for name, kind := range map[string]kind{"durable": nil, "partitions": partitionKind} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSystem(t)
+			s.kind = kind
+			r := handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
+				switch event.PartitionKey(e) {
+				case "bad":
+					return consumer.Step{}, consumer.Permanent(errFlaky)
+				case "later":
+					return consumer.Step{}, consumer.RetryAfter(errFlaky, time.Hour)
+				}
+				return consumer.Step{}, nil
+			})
+			p := s.start(config(), r, nil)
+			s.publish(placed.New("ok", orderData{}), placed.New("bad", orderData{}), placed.New("later", orderData{}))
+			deletion := consumer.Deletion{Consumer: "payment"}
+			bustest.Eventually(t, soon, func() error {
+				if _, err := deletion.Plan(t.Context(), s.bus); !errors.Is(err, consumer.ErrRunning) {
+					return fmt.Errorf("plan while it runs: %w", err)
+				}
+				if stats := p.Stats(); stats.Handled != 1 || stats.Parked != 1 || stats.Retried != 1 {
+					return fmt.Errorf("%+v", stats)
+				}
+				return nil
+			})
+			if err := p.stop(); err != nil {
+				t.Fatal(err)
+			}
+			s.publish(placed.New("new", orderData{}))
+			if _, err := (consumer.Pause{Consumer: "payment", For: time.Hour, By: "test"}).Apply(t.Context(), s.bus); err != nil {
+				t.Fatal(err)
+			}
+			var plan consumer.Remains
+			bustest.Eventually(t, soon, func() (err error) { // who worked on it is seen for a moment
+				plan, err = deletion.Plan(t.Context(), s.bus)
+				return err
+			})
+			if plan.Pending != 1 || plan.Remembered == 0 || plan.Retries != 1 || plan.Timers != 0 || plan.Letters != 1 {
+				t.Errorf("plan is %+v, want one event, one retry and one letter", plan)
+			}
+			if err := deletion.Apply(t.Context(), s.bus); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := deletion.Plan(t.Context(), s.bus); !errors.Is(err, consumer.ErrNoDurable) {
+				t.Errorf("plan of what is gone: %v", err)
+			}
+			if all, err := consumer.List(t.Context(), s.bus); err != nil || len(all) > 0 {
+				t.Errorf("listed are %+v: %v", all, err)
+			}
+			// Whoever takes the name begins like a new one: also with what had been handled.
+			second := s.start(config(), r, nil)
+			bustest.Eventually(t, soon, func() error {
+				if stats := second.Stats(); stats.Handled != 2 || stats.Parked != 1 || stats.Retried != 1 {
+					return fmt.Errorf("%+v", stats)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func TestDeletionKeepsOtherConsumers(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	r := counting(new(tally))
+	var processes []*process
+	for _, name := range []event.Consumer{"payment", "payment-2"} {
+		cfg := config()
+		cfg.Name = name
+		processes = append(processes, s.start(cfg, r, nil))
+	}
+	e := s.publish(placed.New("ord-1", orderData{}))[0]
+	for _, p := range processes {
+		bustest.Eventually(t, soon, func() bool { return p.Stats().Handled == 1 })
+	}
+	if err := processes[0].stop(); err != nil {
+		t.Fatal(err)
+	}
+	bustest.Eventually(t, soon, func() error { return consumer.Deletion{Consumer: "payment"}.Apply(t.Context(), s.bus) })
+	if mark := s.mark("payment-2", event.EventKeyOf(e)); mark.State != "done" {
+		t.Errorf("the other consumer's mark is %+v", mark)
+	}
+	all, err := consumer.List(t.Context(), s.bus)
+	if err != nil || len(all) != 1 || all[0].Consumer != "payment-2" || all[0].Workers != 1 {
+		t.Errorf("listed are %+v: %v", all, err)
+	}
+}
