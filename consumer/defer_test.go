@@ -34,6 +34,17 @@ func (s *system) deferred() []jetstream.Msg {
 	return s.messages(s.bus.Names().TimersStream(), s.bus.Names().Root("timer.payment.retry.*"))
 }
 
+// deferrals returns 1 if a retry was ever put off, also if its timer has fired since;
+// else 0.
+func (s *system) deferrals() int {
+	s.tb.Helper()
+	stream, err := s.bus.JetStream().Stream(s.tb.Context(), s.bus.Names().TimersStream())
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return int(min(stream.CachedInfo().State.LastSeq, 1)) //nolint:gosec // 0 or 1
+}
+
 func TestLong_retries_leave_room_for_the_healthy(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

@@ -85,15 +85,19 @@ func TestGap_KV_letter_stored_then_succeeds(t *testing.T) {
 // In the end the event has taken effect once, and nothing waits any more.
 func TestGap_KV_deferring(t *testing.T) {
 	t.Parallel()
+	mark := func(frame []byte) bool { return holds(frame, `"state":"waiting"`) }
+	first := func(match func(frame []byte) bool) func() (sent, received wiretap.Hook) {
+		return func() (sent, received wiretap.Hook) { return wiretap.Nth(1, wiretap.Cut, match), nil }
+	}
 	for name, point := range map[string]struct {
-		sent, received func(frame []byte) bool
-		waiting        int // timers stored
-		failures       int // marked
+		at       func() (sent, received wiretap.Hook)
+		waiting  int // timers stored
+		failures int // marked
 	}{
-		"before the timer":  {sent: func(frame []byte) bool { return holds(frame, ".timer.payment.retry.") }},
-		"before the mark":   {sent: func(frame []byte) bool { return holds(frame, `"state":"waiting"`) }, waiting: 1},
-		"before the answer": {received: nthReceipt(3), waiting: 1, failures: 1},
-		"before the ack":    {sent: acknowledges, waiting: 1, failures: 1},
+		"before the timer":  {at: first(func(frame []byte) bool { return holds(frame, ".timer.payment.retry.") })},
+		"before the mark":   {at: first(mark), waiting: 1},
+		"before the answer": {at: func() (sent, received wiretap.Hook) { return answerTo(wiretap.Cut, mark) }, waiting: 1, failures: 1},
+		"before the ack":    {at: first(acknowledges), waiting: 1, failures: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -105,15 +109,10 @@ func TestGap_KV_deferring(t *testing.T) {
 				}
 				return pay(e), nil
 			})
-			var sent, received wiretap.Hook
-			if point.sent != nil {
-				sent = wiretap.Nth(1, wiretap.Cut, point.sent)
-			} else {
-				received = wiretap.Nth(1, wiretap.Cut, point.received)
-			}
+			sent, received := point.at()
 			g.cutting(r, nil, sent, received)
-			if n := len(g.deferred()); n != point.waiting {
-				t.Errorf("%d retries wait after the crash, want %d", n, point.waiting)
+			if n := g.deferrals(); n != point.waiting {
+				t.Errorf("%d retries were put off before the crash, want %d", n, point.waiting)
 			}
 			if m := g.mark(g.cfg.Name, event.EventKeyOf(g.event)); m.Failures != point.failures {
 				t.Errorf("%d failures marked after the crash, want %d", m.Failures, point.failures)
@@ -121,16 +120,6 @@ func TestGap_KV_deferring(t *testing.T) {
 			g.start(g.cfg, r, nil)
 			g.wantDeferredDone(1 - point.failures)
 		})
-	}
-}
-
-// nthReceipt matches the n-th answer.
-func nthReceipt(n int) func(frame []byte) bool {
-	return func(frame []byte) bool {
-		if receipt(frame) {
-			n--
-		}
-		return n == 0
 	}
 }
 

@@ -334,13 +334,13 @@ func TestGap_SQL_deferring(t *testing.T) {
 				g.cfg.Retry.DeferAfter = time.Second
 				r := handling(func(_ context.Context, e event.Event) (consumer.Step, error) {
 					if g.runs.add(e.ID()) < 3 {
-						return consumer.Step{}, consumer.RetryAfter(errFlaky, 6*time.Second) // not before the timer was seen
+						return consumer.Step{}, consumer.RetryAfter(errFlaky, 1500*time.Millisecond)
 					}
 					return pay(e), nil
 				})
 				g.dying(r, tt.at)
-				if n := len(g.deferred()); n != tt.waiting {
-					t.Errorf("%d retries wait after the crash, want %d", n, tt.waiting)
+				if n := g.deferrals(); n != tt.waiting {
+					t.Errorf("%d retries were put off before the crash, want %d", n, tt.waiting)
 				}
 				if m := g.mark(g.cfg.Name, event.EventKeyOf(g.event)); m.Failures != tt.failures {
 					t.Errorf("%d failures marked after the crash, want %d", m.Failures, tt.failures)
