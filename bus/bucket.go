@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -65,13 +66,26 @@ func (k *Bucket[T]) Get(ctx context.Context, key event.Key) (value T, revision u
 // [ErrConflict] if somebody else wrote it first, and the errors of
 // [Pending.Wait]; after [ErrUnavailable] it is not known whether it was stored.
 func (k *Bucket[T]) Put(ctx context.Context, key event.Key, value T, revision uint64) (uint64, error) {
+	return k.put(ctx, key, value, nats.Header{jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(revision, 10)}})
+}
+
+// PutFor is [Bucket.Put] for a document that the server removes after its lifetime, in
+// whole seconds and at least one. The bucket has to allow that; those of package topology do.
+func (k *Bucket[T]) PutFor(ctx context.Context, key event.Key, value T, revision uint64, lifetime time.Duration) (uint64, error) {
+	return k.put(ctx, key, value, nats.Header{
+		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(revision, 10)},
+		jetstream.MsgTTLHeader:              {strconv.FormatInt(max(1, int64(lifetime/time.Second)), 10)},
+	})
+}
+
+func (k *Bucket[T]) put(ctx context.Context, key event.Key, value T, header nats.Header) (uint64, error) {
 	data, err := json.Marshal(value)
 	if err != nil {
 		return 0, fmt.Errorf("bus: bucket %s: put %s: %w: %w", k.name, key, event.ErrInvalidEvent, err)
 	}
 	pending, err := k.bus.Send(ctx, &nats.Msg{
 		Subject: k.bus.PutSubject(k.name, event.EscapeKey(key)),
-		Header:  nats.Header{jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(revision, 10)}},
+		Header:  header,
 		Data:    data,
 	})
 	if err != nil {

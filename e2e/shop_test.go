@@ -48,7 +48,7 @@ func (s shop) place(ctx context.Context, key, customer string) (string, error) {
 			}
 			return order.ID, nil
 		}
-		if status := (*statusError)(nil); errors.As(err, &status) && status.code < 500 {
+		if status := (*statusError)(nil); errors.As(err, &status) && status.code < 500 && status.code != http.StatusConflict { // 409: an earlier try is under way
 			return "", fmt.Errorf("place %s: %w", key, err)
 		}
 		select {

@@ -104,8 +104,8 @@ func (c *client) try(ctx context.Context, path, key string, body []byte) (answer
 		if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests {
 			again = clientPause
 		}
-		// A busy service says how long to wait.
-		if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 && again > 0 {
+		// A service that is busy, or still with an earlier try, says how long to wait.
+		if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
 			again = time.Duration(s) * time.Second
 		}
 		return nil, again, fmt.Errorf("%s: %s", resp.Status, answer)

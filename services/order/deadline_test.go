@@ -180,8 +180,10 @@ func TestTimeout_at_the_same_moment(t *testing.T) {
 		ps := []*process{s.start(timed()), s.start(timed())}
 		const orders = 20
 		done := make(chan error, orders)
+		var ids []string
 		for i := range orders {
 			id := ps[i%2].order(fmt.Sprint(i))
+			ids = append(ids, id)
 			go func() {
 				o, err := ps[i%2].record(id)
 				for range 3 {
@@ -196,14 +198,14 @@ func TestTimeout_at_the_same_moment(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for i := range orders {
-			ps[0].becomes(idOf(fmt.Sprint(i)), Cancelling)
+		for _, id := range ids {
+			ps[0].becomes(id, Cancelling)
 		}
 		s.settled()
 		asked := s.stored("order.cancel_requested.v1")
-		for i := range orders {
-			if ids := asked[idOf(fmt.Sprint(i))]; len(ids) != 1 {
-				t.Errorf("order %d: asked to cancel %d times: %v", i, len(ids), ids)
+		for _, id := range ids {
+			if events := asked[id]; len(events) != 1 {
+				t.Errorf("order %s: asked to cancel %d times: %v", id, len(events), events)
 			}
 		}
 	})

@@ -18,8 +18,8 @@
 //   - A request that was answered with 202 is committed: the order and its event
 //     are written in one transaction. The event is published as soon as NATS can
 //     be reached. The event of a transaction that is rolled back is never published.
-//   - One idempotency key is one order: the order's id is made from the key, so
-//     the order's row also remembers the request.
+//   - One idempotency key is one order for a day (package idempotency), and one
+//     request is one order for ever: the order's id is made from customer, key and body.
 //   - An event takes effect once: the order's new status, the mark that the event
 //     is handled, and the events that follow from it are one transaction.
 //   - An order becomes final once. An event that arrives later changes nothing, in

@@ -18,11 +18,6 @@ var (
 var (
 	errNotFound   = errors.New("order: no such order")
 	errFull       = errors.New("order: too many orders are under way")
-	errKeyReused  = errors.New("order: idempotency key was used for another request")
 	errFinal      = errors.New("order: is final")
 	errUnreadable = errors.New("order: row is unreadable")
 )
-
-// errDeleted is returned when the row of an order is deleted between two
-// statements of one transaction.
-var errDeleted = errors.New("the row has just been deleted")

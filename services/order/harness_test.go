@@ -31,8 +31,8 @@ import (
 // soon is how long a test waits for what has to happen, on a slow machine.
 const soon = time.Minute
 
-// idOf is the id of alice's order under an idempotency key.
-func idOf(key string) string { return orderID("alice", key) }
+// idOf is an id that no request has.
+func idOf(name string) string { return "ord-" + name }
 
 const twoWidgets = `{"customer_id":"alice","currency":"EUR","items":[{"sku":"widget","quantity":2}]}`
 
@@ -93,10 +93,11 @@ func (s *system) exec(statement string, args ...any) {
 	}
 }
 
-// remove deletes an order by hand.
+// remove deletes an order by hand, and all that requests were answered.
 func (s *system) remove(id string) {
 	s.tb.Helper()
 	s.exec(`DELETE FROM orders WHERE order_id = $1`, id)
+	s.exec(`DELETE FROM idempotency`)
 }
 
 // refuse makes the database fail the transactions that add a message to the
@@ -208,44 +209,56 @@ func key(k string) map[string]string { return map[string]string{"Idempotency-Key
 // order places an order and returns its id.
 func (p *process) order(k string) string {
 	p.s.tb.Helper()
-	if err := p.place(k); err != nil {
+	id, err := p.place(k)
+	if err != nil {
 		p.s.tb.Fatal(err)
 	}
-	return idOf(k)
+	return id
 }
 
-// place places an order as a customer does.
-func (p *process) place(k string) error {
+// place places an order as a customer does, and returns its id.
+func (p *process) place(k string) (string, error) {
 	a, err := p.insist(http.MethodPost, "/orders", key(k), twoWidgets)
-	if err == nil && a.status != http.StatusAccepted {
-		err = fmt.Errorf("POST /orders: %d %s", a.status, a.body)
+	if err != nil || a.status != http.StatusAccepted {
+		return "", fmt.Errorf("POST /orders: %d %s (%w)", a.status, a.body, err)
 	}
-	return err
+	var placed accepted
+	err = json.Unmarshal([]byte(a.body), &placed)
+	return placed.OrderID, err
 }
 
-// insist is do as customers do it: a service that is too busy now is asked again.
+// insist is do as customers do it: a service that is too busy now, or with the same
+// request, is asked again.
 func (p *process) insist(method, path string, header map[string]string, body string) (answer, error) {
 	for deadline := time.Now().Add(soon); ; {
 		a, err := p.do(method, path, header, body)
-		if err != nil || a.status != http.StatusServiceUnavailable || time.Now().After(deadline) {
+		again := a.status == http.StatusServiceUnavailable || a.status == http.StatusConflict
+		if err != nil || !again || time.Now().After(deadline) {
 			return a, err
 		}
 	}
 }
 
 // placeAll places orders with the keys 0 to n-1 at the same time, each at one
-// of the processes.
-func placeAll(tb testing.TB, n int, ps ...*process) {
+// of the processes, and returns their ids.
+func placeAll(tb testing.TB, n int, ps ...*process) []string {
 	tb.Helper()
 	var placing sync.WaitGroup
-	errs := make([]error, n)
+	ids, errs := make([]string, n), make([]error, n)
 	for i := range n {
-		placing.Go(func() { errs[i] = ps[i%len(ps)].place(fmt.Sprint(i)) })
+		placing.Go(func() { ids[i], errs[i] = ps[i%len(ps)].place(fmt.Sprint(i)) })
 	}
 	placing.Wait()
 	if err := errors.Join(errs...); err != nil {
 		tb.Fatal(err)
 	}
+	return ids
+}
+
+// orders returns the orders that there are, newest first.
+func (p *process) orders() []view {
+	p.s.tb.Helper()
+	return parse[page](p.s.tb, p.call(http.MethodGet, "/orders", nil, "").body).Orders
 }
 
 func (p *process) record(id string) (Order, error) { return p.s.record(id) }

@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/farandole/farandole/idempotency"
 	"github.com/farandole/farandole/internal/web"
 	"github.com/farandole/farandole/services/events"
 )
 
-// requestTimeout bounds what one request waits for the database.
+// requestTimeout bounds what one request waits for the database. If the process dies
+// while it places an order, so long the same request is told that one is under way.
 const requestTimeout = 10 * time.Second
 
 // accepted is the answer to POST /orders and POST /orders/{id}/cancel. Status is
@@ -52,9 +54,25 @@ func (s *Service) postOrder(w http.ResponseWriter, r *http.Request) {
 		p.Write(w)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-	defer cancel()
-	if err := s.place(ctx, o); err != nil {
+	// A request that is refused until here may be mended and sent under the same key.
+	s.once(http.HandlerFunc(s.placeOrder)).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), orderKey{}, o)))
+}
+
+type orderKey struct{}
+
+// orderOf is the order that a request asks for, without an id.
+func orderOf(r *http.Request) Order {
+	o, _ := r.Context().Value(orderKey{}).(Order)
+	return o
+}
+
+// placeOrder may run again for a request whose answer was not stored: the order's id is
+// the request's.
+func (s *Service) placeOrder(w http.ResponseWriter, r *http.Request) {
+	o := orderOf(r)
+	o.Request = idempotency.ID(r.Context())
+	o.ID, o.Status = orderID(o.Request), Placed
+	if err := s.place(r.Context(), o); err != nil {
 		s.fail(w, err)
 		return
 	}
@@ -104,8 +122,6 @@ func (s *Service) fail(w http.ResponseWriter, err error) {
 		web.NewProblem(http.StatusNotFound, "not-found", "There is no such order.").Write(w)
 	case errors.Is(err, errFull):
 		web.NewProblem(http.StatusServiceUnavailable, "busy", "As many orders are under way as can be finished soon. Send the same request again.").Write(w)
-	case errors.Is(err, errKeyReused):
-		web.NewProblem(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another request.").Write(w)
 	case errors.Is(err, errFinal):
 		web.NewProblem(http.StatusConflict, "final", "The order is confirmed or cancelled already.").Write(w)
 	case errors.Is(err, errUnreadable):

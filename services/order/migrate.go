@@ -3,6 +3,7 @@ package order
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 
@@ -15,7 +16,7 @@ var migrations embed.FS
 
 // migrate creates the tables, the outbox's among them, or brings them up to date.
 func (s *Service) migrate(ctx context.Context) error {
-	if err := s.outbox.Migrate(ctx); err != nil {
+	if err := errors.Join(s.outbox.Migrate(ctx), s.answers.Migrate(ctx)); err != nil {
 		return err
 	}
 	dir := "migrations/sqlite"

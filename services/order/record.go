@@ -1,9 +1,6 @@
 package order
 
 import (
-	"crypto/sha256"
-	"encoding/base32"
-	"strings"
 	"time"
 
 	"github.com/farandole/farandole/event"
@@ -41,7 +38,7 @@ type Order struct {
 	// Instance is random. It tells the order from an earlier one with the same id,
 	// whose row was deleted.
 	Instance string
-	// Request is a hash of the body of the request that placed the order.
+	// Request is the id of the request that placed the order (idempotency.ID).
 	Request string
 }
 
@@ -53,17 +50,9 @@ func (o Order) eventID(what string) string { return o.ID + "." + o.Instance + ".
 
 func (o Order) money() events.Money { return events.Money{Amount: o.Total, Currency: o.Currency} }
 
-// idBytes is the length of the hash in an order's id: 80 bits, 16 characters of
-// base32, so that two keys never have the same.
-const idBytes = 10
-
-// orderID makes an order's id from its customer and the request's idempotency key.
-// With the customer in it, nobody can use up another customer's keys. NUL cannot be
-// part of a customer id, so it separates the two.
-func orderID(customerID, idempotencyKey string) string {
-	sum := sha256.Sum256([]byte(customerID + "\x00" + idempotencyKey))
-	return "ord-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:idBytes]))
-}
+// orderID makes an order's id from the id of the request that places it: 80 bits of it,
+// so that two requests never have the same.
+func orderID(request string) string { return "ord-" + request[:16] }
 
 // now is the time in the form in which rows hold it.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }

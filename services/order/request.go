@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/web"
 	"github.com/farandole/farandole/services/events"
 )
@@ -12,7 +11,6 @@ import (
 // Limits of a request, in bytes.
 const (
 	maxBody       = 64 << 10
-	maxKey        = 255
 	maxCustomerID = 128
 )
 
@@ -54,10 +52,6 @@ func minorUnits(hundredths int64, digits int) int64 {
 // readOrder makes an order of a request, without an id. If the request is wrong, the
 // problem document says why.
 func readOrder(w http.ResponseWriter, r *http.Request) (Order, *web.Problem) {
-	keys := r.Header.Values("Idempotency-Key")
-	if len(keys) != 1 || keys[0] == "" || len(keys[0]) > maxKey {
-		return Order{}, web.NewProblem(http.StatusBadRequest, "idempotency-key-missing", fmt.Sprintf("One Idempotency-Key header of 1 to %d characters is required.", maxKey))
-	}
 	var request placeRequest
 	if p := web.ReadJSON(w, r, maxBody, &request); p != nil {
 		return Order{}, p
@@ -66,11 +60,6 @@ func readOrder(w http.ResponseWriter, r *http.Request) (Order, *web.Problem) {
 	if len(errs) > 0 {
 		return Order{}, invalid(errs)
 	}
-	var err error
-	if o.Request, err = event.ContentID(request); err != nil {
-		return Order{}, web.NewProblem(http.StatusBadRequest, "invalid-body", "The body cannot be told from others: "+err.Error())
-	}
-	o.ID, o.Status = orderID(o.CustomerID, keys[0]), Placed
 	return o, nil
 }
 

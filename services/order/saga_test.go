@@ -164,7 +164,9 @@ func TestLate_start_completes(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, s *system) {
 		t.Helper()
 		p := s.start(config())
-		id := idOf("late")
+		id := p.order("late")
+		s.settled()
+		s.remove(id)
 		s.publish(captured(id), reserved(id))
 		bustest.Eventually(t, soon, func() bool { return p.Stats().Retried >= 2 }) // a second each
 		p.order("late")
@@ -183,11 +185,11 @@ func TestTwo_events_at_once(t *testing.T) {
 		t.Helper()
 		const n = 40
 		ps := []*process{s.start(config()), s.start(config())}
-		placeAll(t, n, ps...)
+		ids := placeAll(t, n, ps...)
 		both := make([]error, 2*n)
 		var publishing sync.WaitGroup
 		for i := range n {
-			id := idOf(fmt.Sprint(i))
+			id := ids[i]
 			publishing.Go(func() { both[2*i] = s.send(captured(id)) })
 			publishing.Go(func() { both[2*i+1] = s.send(reserved(id)) })
 		}
@@ -197,8 +199,8 @@ func TestTwo_events_at_once(t *testing.T) {
 				t.Fatal(i, err)
 			}
 		}
-		for i := range n {
-			ps[0].becomes(idOf(fmt.Sprint(i)), Confirmed)
+		for _, id := range ids {
+			ps[0].becomes(id, Confirmed)
 		}
 		s.settled()
 		for _, p := range ps {
@@ -207,9 +209,9 @@ func TestTwo_events_at_once(t *testing.T) {
 			}
 		}
 		confirmed := s.stored("order.confirmed.v1")
-		for i := range n {
-			if ids := confirmed[idOf(fmt.Sprint(i))]; len(ids) != 1 {
-				t.Errorf("order %d: %d order.confirmed.v1, want 1", i, len(ids))
+		for _, id := range ids {
+			if events := confirmed[id]; len(events) != 1 {
+				t.Errorf("order %s: %d order.confirmed.v1, want 1", id, len(events))
 			}
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/idempotency"
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/events"
@@ -62,6 +63,8 @@ type Service struct {
 	table    table
 	deadline time.Duration
 	room     room
+	answers  *idempotency.SQL
+	once     func(http.Handler) http.Handler
 	log      zerolog.Logger
 	registry *consumer.Registry
 	consumer *consumer.Consumer
@@ -90,10 +93,26 @@ func New(b *bus.Bus, db *database.Database, cfg Config) (*Service, error) {
 	}}
 	s.handler = s.routes()
 	s.register()
-	if err := s.join(b, cfg); err != nil {
+	err := s.answerOnce()
+	if err == nil {
+		err = s.join(b, cfg)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("order: %w", err)
 	}
 	return s, nil
+}
+
+// answerOnce makes what answers a request that is repeated.
+func (s *Service) answerOnce() (err error) {
+	if s.answers, err = idempotency.NewSQL(s.db.DB, s.db.Dialect); err != nil {
+		return err
+	}
+	s.once, err = idempotency.New(s.answers, idempotency.Config{
+		Scope:   func(r *http.Request) string { return orderOf(r).CustomerID },
+		Timeout: requestTimeout, MaxBody: maxBody, Logger: s.log,
+	})
+	return err
 }
 
 // join makes what ties the database to the bus: outbox, ledger and consumer.

@@ -20,7 +20,8 @@
 // One idempotency key is charged at most once, also if requests with it are
 // repeated or arrive at the same time. The same key with the same body gets the
 // same answer again, with the header "Idempotent-Replayed: true". The same key
-// with another body gets 422.
+// with another body gets 422. A key is the name of its charge, and a void changes what
+// it answers; so the books are what remembers it, and not package idempotency.
 //
 // A void names a charge by its idempotency key. In one step it refunds what was
 // charged under the key and makes the gateway refuse later charges under it. So
