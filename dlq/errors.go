@@ -23,6 +23,12 @@ var (
 	// ErrNoConsumer is returned when nobody would get a replay: no durable of
 	// the letter's consumer takes redrives. ReplayOptions.Force overrides it.
 	ErrNoConsumer = errors.New("dlq: no consumer")
+	// ErrNobody is returned by a replay that waits, when no worker is there for what is
+	// left. The letters say that they are being replayed.
+	ErrNobody = errors.New("dlq: nobody is there")
+	// ErrFailedAgain is returned by a canary that stops because too many events have
+	// failed again.
+	ErrFailedAgain = errors.New("dlq: too many have failed again")
 )
 
 func invalidID(id string) error {

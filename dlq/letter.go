@@ -73,7 +73,7 @@ func Letter(n event.Names, failed *nats.Msg, from Origin, s Story, maxPayload in
 	// The most important first: the subject has consumer, reason and event
 	// key, so what a replay needs besides is the count and the subject.
 	sayCut := p.reserve(bus.FieldSize(headerCut, "1"))
-	p.put(headerCount, strconv.Itoa(past.replays+1))
+	p.put(headerCount, strconv.Itoa(past.letters+1))
 	p.put(headerSubject, encode(past.subject))
 	p.put(headerClass, encode(cut(last.Class, 128)))
 	p.put(headerFingerprint, fingerprint(last.Class, last.Error, eventType))
@@ -109,7 +109,8 @@ func Letter(n event.Names, failed *nats.Msg, from Origin, s Story, maxPayload in
 // past is what a letter says of the time before its last failure. Strings that
 // are values of headers are encoded already, but for subject, stream and firstError.
 type past struct {
-	replays          int
+	replays          int // the number of the last one
+	letters          int // of the event, before this one
 	subject, stream  string
 	sequence, stored string
 	firstAt          string
@@ -128,6 +129,7 @@ func pastOf(n event.Names, failed *nats.Msg, from Origin, s Story) past {
 	}
 	p := carriedPast(failed.Header)
 	p.replays = redrive.Replay
+	p.letters = cmp.Or(p.letters, redrive.Replay) // not the same: a replay that was taken back has a number, and no letter
 	p.subject = cmp.Or(p.subject, failed.Subject)
 	p.attempts = slices.Concat(p.attempts, s.Attempts)
 	if redrive.Replay == 0 { // a deferred retry: the first failure is in the ledger
@@ -140,6 +142,7 @@ func pastOf(n event.Names, failed *nats.Msg, from Origin, s Story) past {
 // carriedPast is what a letter or a redrive says of it.
 func carriedPast(h nats.Header) past {
 	p := past{
+		letters:    number(h, headerCount),
 		subject:    text(h, headerSubject),
 		stream:     text(h, headerStream),
 		sequence:   first(h, headerSequence),

@@ -25,6 +25,7 @@ func TestMain(m *testing.M) { bustest.Main(m) }
 type ledger struct {
 	mu    sync.Mutex
 	marks map[string]dlq.Mark
+	left  bool // no worker is there
 }
 
 func (l *ledger) set(c event.Consumer, k event.EventKey, m dlq.Mark) {
@@ -66,7 +67,21 @@ func (l *ledger) TakeBack(_ context.Context, c event.Consumer, k event.EventKey,
 	return true, nil
 }
 
-func (l *ledger) Workers(context.Context, event.Consumer) (int, error) { return 2, nil }
+func (l *ledger) Workers(context.Context, event.Consumer) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.left {
+		return 0, nil
+	}
+	return 2, nil
+}
+
+// leave has nobody be there.
+func (l *ledger) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = true
+}
 
 // fixture is a system with a queue.
 type fixture struct {

@@ -141,6 +141,7 @@ func (p *packer) putPast(past past) {
 			p.put(name, value)
 		}
 	}
+	p.put(headerCount, formatCount(past.letters))
 	p.putAttempts(headerAttempts, past.attempts)
 }
 

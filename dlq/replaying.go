@@ -157,10 +157,10 @@ func (f *follower) look(ctx context.Context, e *Entry) error {
 // workers is how many processes would handle a replay, nil if nobody can tell: to see a
 // letter must not take more grants than to read the letter.
 func (s *Stream) workers(ctx context.Context, e *Entry) *int {
-	if s.marks == nil || e.Consumer.Validate() != nil {
+	if e.Consumer.Validate() != nil {
 		return nil
 	}
-	n, err := s.marks.Workers(ctx, e.Consumer)
+	n, err := s.Workers(ctx, e.Consumer)
 	if err != nil {
 		return nil
 	}

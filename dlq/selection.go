@@ -18,6 +18,9 @@ type Selection struct {
 	Filter Filter
 	// All chooses every letter.
 	All bool
+	// First has only so many of them chosen, of each store the oldest that are not being
+	// replayed. Defaults to all. It does not count as a way.
+	First int
 }
 
 func (s Selection) validate() error {
@@ -70,13 +73,20 @@ func (s Summary) Reached() int {
 //
 // Not guaranteed: order with respect to other events of the same key.
 func (q *Queue) Replay(ctx context.Context, s Selection, o ReplayOptions, report func(Result)) (Summary, error) {
-	w := walk{limit: rate.NewLimiter(rate.Inf, 1), report: report, do: func(ctx context.Context, s Store, r Ref) (Result, error) {
+	w := walk{limit: rate.NewLimiter(rate.Inf, 1), report: report, options: o, do: func(ctx context.Context, s Store, r Ref) (Result, error) {
 		return s.Replay(ctx, r, o)
 	}}
 	if o.Rate > 0 {
 		w.limit.SetLimit(rate.Limit(o.Rate))
 	}
-	return w.run(ctx, q, s)
+	sum, err := w.run(ctx, q, s)
+	for _, sent := range []Status{Replayed, Pending, InProgress} {
+		if n := sum.Counts[sent]; n > 0 && w.waits() {
+			sum.Counts[Waiting] += n
+			delete(sum.Counts, sent)
+		}
+	}
+	return sum, err
 }
 
 // TakeBack ends the replays of the selected letters that their consumers have not
@@ -110,6 +120,13 @@ type walk struct {
 	limit *rate.Limiter
 	pause time.Duration
 	sum   Summary
+	// options are those of a replay.
+	options ReplayOptions
+}
+
+// waits reports whether to wait until what is replayed has ended.
+func (w *walk) waits() bool {
+	return (w.options.Wait || w.options.Canary) && !w.options.DryRun
 }
 
 // run reports the results, those of a store oldest first. What is stored after
@@ -148,25 +165,44 @@ func (w *walk) runIn(ctx context.Context, store Store, s Selection) error {
 		return err
 	}
 	w.sum.Selected += len(refs)
-	for _, r := range refs {
-		if err = w.wait(ctx); err != nil {
-			break
-		}
-		var result Result
-		result, err = w.do(ctx, store, r)
-		if ctx.Err() != nil && errors.Is(result.Err, ctx.Err()) {
-			err = ctx.Err()
-			break // before anything was done
-		}
-		w.add(result)
-		if err != nil {
-			break
-		}
+	for next := w.options.batches(); len(refs) > 0 && err == nil; {
+		n := next(len(refs))
+		err = w.batch(ctx, store, refs[:n])
+		refs = refs[n:]
 	}
 	if err != nil {
 		return fmt.Errorf("dlq: stopped after %d of %d: %w", w.sum.Reached(), w.sum.Selected, err)
 	}
 	return nil
+}
+
+// batch does one thing with some letters, and waits for what becomes of them.
+func (w *walk) batch(ctx context.Context, store Store, refs []Ref) error {
+	var sent []Result
+	for _, r := range refs {
+		if err := w.wait(ctx); err != nil {
+			return err
+		}
+		result, err := w.do(ctx, store, r)
+		if ctx.Err() != nil && errors.Is(result.Err, ctx.Err()) {
+			return context.Cause(ctx) // before anything was done
+		}
+		w.add(result)
+		if err != nil {
+			return err
+		}
+		if result.Status == Replayed || result.Status == Pending || result.Status == InProgress && result.Replay > 0 {
+			sent = append(sent, result)
+		}
+	}
+	if !w.waits() {
+		return nil
+	}
+	failed, all := w.sum.Counts[FailedAgain], len(sent)
+	if err := w.await(ctx, store, sent); err != nil {
+		return err
+	}
+	return w.options.tooMany(w.sum.Counts[FailedAgain]-failed, all)
 }
 
 // wait waits until the next letter may be replayed.
@@ -175,14 +211,20 @@ func (w *walk) wait(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-time.After(w.pause):
 	}
-	return ctx.Err()
+	return context.Cause(ctx)
 }
 
 func (w *walk) add(r Result) {
-	w.sum.Counts[r.Status]++
 	if r.Status == Replayed || r.Status == Pending {
 		w.pause = w.limit.Reserve().Delay()
 	}
+	w.count(r)
+}
+
+// count counts and reports a result.
+func (w *walk) count(r Result) {
+	w.sum.Counts[r.Status]++
+	r.Selected = w.sum.Selected
 	if r.Err != nil {
 		r.Message = r.Err.Error()
 	}
@@ -200,8 +242,20 @@ func refsOf(ctx context.Context, store Store, s Selection) (refs []Ref, err erro
 		return refs, nil
 	}
 	err = store.Scan(ctx, s.Filter, false, func(r Record) error {
+		if s.First > 0 && r.Replay != nil {
+			return nil
+		}
 		refs = append(refs, Ref{ID: r.ID, Sequence: r.Sequence, older: r.older})
+		if len(refs) == s.First {
+			return errEnough
+		}
 		return nil
 	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
 	return refs, err
 }
+
+// errEnough ends a scan.
+var errEnough = errors.New("dlq: enough")

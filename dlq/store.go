@@ -26,6 +26,10 @@ type Store interface {
 	Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, error)
 	// TakeBack ends a replay that nobody has begun. Result and error are as for Replay.
 	TakeBack(ctx context.Context, r Ref, o TakeBackOptions) (Result, error)
+	// Outcome says what has become of a replay, as Replay has returned it.
+	Outcome(ctx context.Context, r Result) (Outcome, error)
+	// Workers returns how many processes are there to handle replays to a consumer.
+	Workers(ctx context.Context, c event.Consumer) (int, error)
 	// Discard removes one letter for good. Result and error are as for Replay.
 	Discard(ctx context.Context, r Ref, o DiscardOptions) (Result, error)
 }
@@ -80,6 +84,14 @@ type ReplayOptions struct {
 	Force bool
 	// By is who replays, as in "ada@host", for the letter. Defaults to nobody.
 	By string
+	// Wait has [Queue.Replay] wait until each replay has come to an end: it reports a
+	// letter when it is sent and again when it is [Handled], [FailedAgain] or
+	// [TakenBack]. It ends with ctx, or with [ErrNobody] when for 5 s no worker was there.
+	Wait bool
+	// Canary replays 1, then 10, then 100 letters and so on, and waits each time. When a
+	// greater share of these than MaxFailed has failed again it stops, with [ErrFailedAgain].
+	Canary    bool
+	MaxFailed float64
 }
 
 // TakeBackOptions say how to take replays back.
@@ -103,6 +115,12 @@ type Result struct {
 	Status Status `json:"status"`
 	// Sequence is the letter's in the dead-letter stream, 0 when there was none.
 	Sequence uint64 `json:"sequence,omitempty"`
+	// Replay is the number of the replay, for replayed and what has become of it.
+	Replay int `json:"replay,omitempty"`
+	// count is how often the event had been dead-lettered then.
+	count int
+	// Selected is how many letters are selected by now, this one among them.
+	Selected int `json:"-"`
 	// Err says why, for no consumer, refused, not found and failed.
 	Err error `json:"-"`
 	// Message is the text of Err. [Queue] fills it in.
@@ -126,6 +144,9 @@ const (
 	Refused        Status = "refused"         // see Result.Err; nothing was done
 	NotFound       Status = "not_found"       // there is no such letter (any more)
 	Failed         Status = "failed"          // see Result.Err; doing it again is safe
+	Handled        Status = "handled"         // the replay has taken effect; the letter is gone
+	FailedAgain    Status = "failed_again"    // it is one letter again, with its story
+	Waiting        Status = "waiting"         // replayed, and had not ended when the wait was over
 	TakenBack      Status = "taken_back"      // the replay is taken back; the letter is as before
 	NotReplayed    Status = "not_replayed"    // there is no replay to take back; nothing was done
 	WouldReplay    Status = "would_replay"    // dry run

@@ -12,7 +12,9 @@ import (
 // Replay sends a letter back to the consumer that failed, and writes on it that it is
 // being replayed. See [Queue.Replay].
 func (s *Stream) Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, error) {
-	return s.change(ctx, r, func(l *letter) (Status, error) {
+	number, count := 0, 0
+	result, err := s.change(ctx, r, func(l *letter) (Status, error) {
+		count = l.entry.Count
 		m, known, err := s.mark(ctx, l.entry.Consumer, l.entry.EventKey)
 		switch {
 		case err != nil:
@@ -22,6 +24,7 @@ func (s *Stream) Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, er
 		case known && m.State == StateDone:
 			return s.finish(ctx, l, AlreadyHandled)
 		case known && m.underWay() && !o.Force:
+			number = m.Replay
 			return InProgress, nil
 		}
 		if err := s.follower().look(ctx, &l.entry); err != nil {
@@ -29,6 +32,7 @@ func (s *Stream) Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, er
 		}
 		switch {
 		case l.entry.Replay != nil && l.entry.Replay.State != ReplayLost && !o.Force:
+			number = l.entry.Replay.Number
 			return InProgress, nil
 		case !known && !o.Force:
 			return Refused, fmt.Errorf("%w: %s: the ledger has no mark of it, so nothing tells whether it took effect: name the database of a consumer with an inbox, or --force replays it", ErrRefused, l.entry.ID)
@@ -47,8 +51,11 @@ func (s *Stream) Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, er
 		}
 		// A replay must be newer than the one the mark was parked by, else
 		// the consumer takes it for an old one and acknowledges it.
-		return s.send(ctx, l, max(l.entry.Count, m.Replay+1), partitions, o.By)
+		number = max(l.entry.Count, m.Replay+1)
+		return s.send(ctx, l, number, partitions, o.By)
 	})
+	result.Replay, result.count = number, count
+	return result, err
 }
 
 // send publishes the replay of a letter, and then writes on the letter that it is being

@@ -3,6 +3,7 @@ package outbox
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -105,6 +106,25 @@ func (p Parked) Replay(ctx context.Context, r dlq.Ref, o dlq.ReplayOptions) (dlq
 func (p Parked) TakeBack(_ context.Context, r dlq.Ref, _ dlq.TakeBackOptions) (dlq.Result, error) {
 	return dlq.Result{ID: r.ID, Status: dlq.NotReplayed}, nil
 }
+
+// Outcome says whether a row that was replayed is published, or parked again.
+func (p Parked) Outcome(ctx context.Context, r dlq.Result) (dlq.Outcome, error) {
+	var status Status
+	err := p.outbox.db.QueryRowContext(ctx, p.outbox.render("SELECT status FROM {outbox} WHERE message_id = $1"), messageIDOf(r.ID)).Scan(&status)
+	switch {
+	case errors.Is(err, sql.ErrNoRows), status == Published: // rows that are published are cleaned up
+		return dlq.Outcome{Status: dlq.Handled}, nil
+	case err != nil:
+		return dlq.Outcome{}, fmt.Errorf("%w: parked row %s: %w", ErrDatabase, r.ID, err)
+	case status == DeadLetter:
+		return dlq.Outcome{Status: dlq.FailedAgain}, nil
+	default:
+		return dlq.Outcome{Status: dlq.Waiting}, nil
+	}
+}
+
+// Workers returns 1: whether a relay runs the table does not tell.
+func (p Parked) Workers(context.Context, event.Consumer) (int, error) { return 1, nil }
 
 // Discard deletes a parked row: its event will never be published. The outbox
 // takes an event of its id again.

@@ -12,6 +12,14 @@ import (
 // errSilent ends the program with exit code 1. What went wrong has been printed.
 var errSilent = errors.New("failed")
 
+// exitError is an error with an exit code of its own.
+type exitError struct {
+	error
+	code int
+}
+
+func (e exitError) Unwrap() error { return e.error }
+
 // usageError is a mistake on the command line that the parser does not find: exit
 // code 2.
 type usageError struct{ text string }
@@ -47,6 +55,8 @@ func advice(err error) string {
 		{dlq.ErrNotFound, `"farandole dlq list" shows the ids`},
 		{dlq.ErrAmbiguous, "name one of them"},
 		{dlq.ErrRefused, "--force overrides it"},
+		{dlq.ErrNobody, "start one, or take the replays back by --cancel"},
+		{dlq.ErrFailedAgain, "the rest is not replayed"},
 	} {
 		if errors.Is(err, a.is) {
 			return ": " + a.text

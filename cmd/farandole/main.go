@@ -25,6 +25,9 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
+	// Of a replay that waits: some events have failed again; some have not ended.
+	exitFailedAgain = 3
+	exitWaiting     = 4
 )
 
 func main() {
@@ -80,6 +83,10 @@ func run(ctx context.Context, args []string, std streams) (code int) {
 		fmt.Fprintf(std.err, "farandole: %s; try \"farandole --help\"\n", terminal.Printable(err.Error()))
 		return exitUsage
 	}
+	if root.Connection.Wait.bare && !strings.HasPrefix(command.Command(), "dlq replay") {
+		fmt.Fprintln(std.err, "farandole: --wait: want a duration, as in 5s")
+		return exitUsage
+	}
 	command.BindTo(ctx, (*context.Context)(nil))
 	err = command.Run(newApp(&root, std))
 	return report(std.err, err)
@@ -88,11 +95,13 @@ func run(ctx context.Context, args []string, std streams) (code int) {
 // report prints an error, on one line unless its text has several, and returns the
 // exit code.
 func report(w io.Writer, err error) int {
+	failed := exitError{code: exitFailed}
+	errors.As(err, &failed)
 	switch {
 	case err == nil, errors.Is(err, syscall.EPIPE):
 		return exitDone
 	case errors.Is(err, errSilent):
-		return exitFailed
+		return failed.code
 	}
 	text := strings.Join(terminal.Data([]byte(err.Error())), "\n  ")
 	if isUsage(err) {
@@ -100,5 +109,5 @@ func report(w io.Writer, err error) int {
 		return exitUsage
 	}
 	fmt.Fprintf(w, "farandole: %s%s\n", text, advice(err))
-	return exitFailed
+	return failed.code
 }

@@ -35,8 +35,8 @@ func (c *relayCmd) Run(ctx context.Context, a *app) (err error) {
 	}
 	log := a.log("warn")
 	to := a.root.Connection
-	if to.Wait == 0 {
-		to.Wait = lateServer
+	if to.Wait.server == 0 {
+		to.Wait.server = lateServer
 	}
 	connection := to.config("relay", log)
 	db, o, err := c.open(connection.Names)
@@ -44,7 +44,7 @@ func (c *relayCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := awaitDatabase(ctx, db, to.Wait); err != nil {
+	if err := awaitDatabase(ctx, db, to.Wait.server); err != nil {
 		if ctx.Err() != nil { // told to stop while waiting
 			return nil
 		}

@@ -52,8 +52,8 @@ func (c *serveCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	s := newServing(c, a.root.Connection, a.log("warn"))
-	if s.connection.Wait == 0 {
-		s.connection.Wait = lateServer
+	if s.connection.Wait.server == 0 {
+		s.connection.Wait.server = lateServer
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	listener, err := s.listen(c.HTTP, "--http")

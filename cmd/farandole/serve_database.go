@@ -29,7 +29,7 @@ func (s *serving) openDatabase(ctx context.Context) (*database.Database, error) 
 		return nil, fmt.Errorf("serve: order's database: %w", err)
 	}
 	s.closeLater(db.Close)
-	if err := awaitDatabase(ctx, db, s.connection.Wait); err != nil {
+	if err := awaitDatabase(ctx, db, s.connection.Wait.server); err != nil {
 		return nil, fmt.Errorf("serve: order's database: %w", err)
 	}
 	return db, nil

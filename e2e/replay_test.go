@@ -1,0 +1,229 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/farandole/farandole/bustest"
+)
+
+// receiver is an HTTP receiver that refuses what it is told to, and the system whose
+// events a webhook named payment brings it.
+type receiver struct {
+	t      *testing.T
+	url    string
+	server string
+	http   int
+
+	mu      sync.Mutex
+	refuses func(body string) bool
+	taken   map[string]int
+}
+
+func newReceiver(t *testing.T) *receiver {
+	t.Helper()
+	r := &receiver{t: t, taken: map[string]int{}, http: freePort(t), refuses: func(string) bool { return true }}
+	answers := httptest.NewServer(http.HandlerFunc(r.answer))
+	t.Cleanup(answers.Close)
+	r.url = answers.URL
+	r.server = bustest.StartServer(t, bustest.ServerConfig{}).URL()
+	r.run(0, "topology", "apply")
+	return r
+}
+
+func (r *receiver) answer(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(req.Body)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil || r.refuses(string(body)) {
+		http.Error(w, "no such account", http.StatusUnprocessableEntity)
+		return
+	}
+	r.taken[string(body)]++
+}
+
+// refuse has events be refused whose data hold one of these texts; "" is in all.
+func (r *receiver) refuse(texts ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refuses = func(body string) bool {
+		for _, text := range texts {
+			if strings.Contains(body, text) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// took is how many events the receiver has taken, and fails the test if it took one twice.
+func (r *receiver) took() int {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for body, n := range r.taken {
+		if n > 1 {
+			r.t.Errorf("taken %d times: %s", n, body)
+		}
+	}
+	return len(r.taken)
+}
+
+// start runs the webhook.
+func (r *receiver) start() *process {
+	r.t.Helper()
+	p := start(r.t, "webhook", "webhook", r.url, "--name", "payment", "--type", "order.placed.v1",
+		"--server", r.server, "--http", fmt.Sprintf("127.0.0.1:%d", r.http))
+	p.ready(localURL(r.http))
+	return p
+}
+
+// run runs a command, which has to end with this exit code.
+func (r *receiver) run(code int, args ...string) result {
+	r.t.Helper()
+	got := run(r.t, append(args, "--server", r.server)...)
+	if got.code != code {
+		r.t.Fatalf("%v: exit %d, want %d\n%s%s", args, got.code, code, got.stdout, got.stderr)
+	}
+	return got
+}
+
+// says runs a command of dlq, which has to say something.
+func (r *receiver) says(code int, want string, args ...string) result {
+	r.t.Helper()
+	got := r.run(code, append([]string{"dlq"}, args...)...)
+	if !strings.Contains(got.stdout+got.stderr, want) {
+		r.t.Errorf("dlq %v: want %q of\n%s%s", args, want, got.stdout, got.stderr)
+	}
+	return got
+}
+
+// deadLetters publishes n events and waits until all are dead letters.
+func (r *receiver) deadLetters(n int) []string {
+	r.t.Helper()
+	for i := range n {
+		r.run(0, "publish", "order.placed.v1", fmt.Sprintf("ord-%d", i), "--data", fmt.Sprintf(`{"order":"ord-%d-"}`, i))
+	}
+	return r.await(n)
+}
+
+// await waits for so many letters, none being replayed, and returns their ids, oldest first.
+func (r *receiver) await(n int) (ids []string) {
+	r.t.Helper()
+	bustest.Eventually(r.t, patience, func() error {
+		ids = nil
+		for line := range strings.Lines(r.run(0, "dlq", "export").stdout) {
+			var l struct {
+				ID     string
+				Replay *struct{}
+			}
+			if err := json.Unmarshal([]byte(line), &l); err != nil {
+				r.t.Fatal(err)
+			}
+			if l.Replay == nil {
+				ids = append(ids, l.ID)
+			}
+		}
+		if len(ids) != n {
+			return fmt.Errorf("%d letters, want %d", len(ids), n)
+		}
+		return nil
+	})
+	return ids
+}
+
+func TestReplay_tells_the_truth_at_each_step(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	p := r.start()
+	id := r.deadLetters(1)[0]
+	p.stopCleanly()
+
+	// Nobody is there.
+	r.says(0, "1 selected: 1 replayed", "replay", id)
+	r.says(0, "replayed: waiting, no workers", "list")
+	r.says(0, "replayed, waiting for payment, none of its workers is there", "show", id)
+	r.says(0, "1 letter is being replayed to payment: 1 waiting", "stats")
+	r.says(0, `"replay":{"number":1,`, "export")
+	r.says(0, id+"  in progress", "replay", id)
+	r.says(2, "--timeout", "replay", id, "--timeout", "1s")
+	r.says(4, "nobody is there: no worker of payment asks for events", "replay", id, "--wait")
+	r.says(4, "--timeout 100ms is over", "replay", id, "--wait", "--timeout", "100ms")
+	r.says(0, "1 taken back", "replay", "--cancel", id)
+	r.says(0, "permanent", "list")
+
+	// It fails again, and is handled in the end.
+	r.says(0, "1 replayed", "replay", id)
+	r.start()
+	r.await(1)
+	r.says(0, "parked by replay 2", "show", id)
+	got := r.says(3, "1 selected: 1 failed again", "replay", id, "--wait")
+	if !strings.Contains(got.stdout, id+"  failed again") {
+		t.Errorf("failed again: %+v", got)
+	}
+	r.says(0, "dead-lettered  3 times", "show", id)
+	r.refuse()
+	r.says(0, "1 selected: 1 handled", "replay", id, "--wait")
+	bustest.Eventually(t, patience, func() bool { return listLetters(t, r.run(0, "dlq", "list", "--json").stdout).Total == 0 })
+	r.says(0, "handled by replay 4", "show", id)
+	r.says(0, "1 already handled", "replay", id)
+	if n := r.took(); n != 1 {
+		t.Errorf("%d events taken", n)
+	}
+}
+
+func TestReplay_of_many_in_steps(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	r.start()
+	const n = 14
+	r.deadLetters(n)
+	r.says(2, "share", "replay", "--all", "--canary", "--max-failed", "many")
+
+	// The first one is refused: nothing else is sent.
+	got := r.says(3, "1 of the last 1, and 10 % may", "replay", "--all", "--canary")
+	if !strings.Contains(got.stderr, "14 selected: 1 failed again; 13 not reached") {
+		t.Errorf("canary: %+v", got)
+	}
+	// One of ten is as many as may; it is the second step, and the third one is the rest.
+	r.refuse("ord-7-")
+	r.says(3, "14 selected: 1 failed again, 13 handled", "replay", "--all", "--canary")
+	if r.took() != n-1 {
+		t.Errorf("%d events taken, want %d", r.took(), n-1)
+	}
+	r.await(1)
+	r.refuse()
+	r.says(0, "1 handled", "replay", "--all", "--first", "5", "--wait", "--rate", "50")
+	r.await(0)
+	if r.took() != n {
+		t.Errorf("%d events taken, want %d", r.took(), n)
+	}
+}
+
+func TestBulk_replays_at_once(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	r.start()
+	const n = 12
+	r.deadLetters(n)
+	r.refuse()
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			if got := run(t, "dlq", "replay", "--consumer", "payment", "--wait", "--server", r.server); got.code != 0 {
+				t.Errorf("exit %d\n%s%s", got.code, got.stdout, got.stderr)
+			}
+		})
+	}
+	wg.Wait()
+	r.await(0)
+	if r.took() != n {
+		t.Errorf("%d events taken, want %d", r.took(), n)
+	}
+}
