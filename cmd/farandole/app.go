@@ -70,6 +70,9 @@ func (a *app) table(columns ...string) *terminal.Table {
 	return terminal.NewTable(columns...).Fit(a.columns)
 }
 
+// wrap breaks text for stdout between words, and indents what goes on below.
+func (a *app) wrap(text string, indent int) string { return terminal.Wrap(text, a.columns, indent) }
+
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

@@ -1,6 +1,8 @@
 package main
 
-import "github.com/alecthomas/kong"
+import (
+	"github.com/alecthomas/kong"
+)
 
 // cli is the command line. Each field is a command or a global flag.
 type cli struct {
@@ -23,7 +25,10 @@ type cli struct {
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 }
 
-var groups = []kong.Group{{Key: "connection", Title: "Connection:"}}
+// connectionGroup are the flags of a connection to NATS.
+const connectionGroup = "connection"
+
+var groups = []kong.Group{{Key: connectionGroup, Title: "Connection:"}}
 
 // jsonFlag is embedded in every command that prints data.
 type jsonFlag struct {
@@ -33,4 +38,18 @@ type jsonFlag struct {
 // yesFlag is embedded in every command that destroys something.
 type yesFlag struct {
 	Yes bool `short:"y" help:"Do not ask."`
+}
+
+// misplaced refuses flags of a connection that were given to the demo, which has a server
+// of its own. What the environment says of a connection is for the other commands.
+func misplaced(command *kong.Context) error {
+	if command.Command() != "demo" {
+		return nil
+	}
+	for _, p := range command.Path {
+		if p.Flag != nil && p.Flag.Group != nil && p.Flag.Group.Key == connectionGroup {
+			return usageErrorf("demo: --%s does not apply: the demo runs a NATS server of its own", p.Flag.Name)
+		}
+	}
+	return nil
 }

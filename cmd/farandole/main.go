@@ -28,6 +28,8 @@ const (
 	// Of a replay that waits: some events have failed again; some have not ended.
 	exitFailedAgain = 3
 	exitWaiting     = 4
+	// exitInterrupted is what shells say of a program that Ctrl-C has ended.
+	exitInterrupted = 130
 )
 
 func main() {
@@ -88,6 +90,9 @@ func run(ctx context.Context, args []string, std streams) (code int) {
 		return exitUsage
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
+	if err := misplaced(command); err != nil {
+		return report(std.err, err)
+	}
 	err = command.Run(newApp(&root, std))
 	return report(std.err, err)
 }

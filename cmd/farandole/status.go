@@ -76,7 +76,7 @@ func printStatus(w io.Writer, s standing, columns int) error {
 		notes = append([]string{""}, notes...)
 	}
 	for _, note := range notes {
-		if _, err := fmt.Fprintln(w, terminal.Wrap(note, columns)); err != nil {
+		if _, err := fmt.Fprintln(w, terminal.Wrap(note, columns, 2)); err != nil {
 			return err
 		}
 	}

@@ -50,14 +50,25 @@ type Config struct {
 	// Notice is called with a sentence for people when a fault is injected or
 	// removed, from any goroutine, one call at a time. Defaults to none.
 	Notice func(text string)
+	// KeepOpen is called with the report while the system is still there, all faults
+	// mended; Run stops it when KeepOpen has returned. Defaults to none.
+	KeepOpen func(Report, Address)
 	// Logger receives the logs of the services. Defaults to silence.
 	Logger zerolog.Logger
 }
 
+// Address is where a system listens, on the loopback interface.
+type Address struct {
+	NATS string
+	Shop string // the order service's HTTP
+}
+
 // Progress tells how far a run has come.
 type Progress struct {
-	Phase   string
-	Elapsed time.Duration
+	Phase string
+	// Steps is how much has to happen in all, and Done how much of it has happened.
+	Steps, Done int
+	Elapsed     time.Duration
 	// Orders is how many are to be placed, Placed how many were answered with 202.
 	Orders, Placed       int
 	Confirmed, Cancelled int

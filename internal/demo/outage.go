@@ -3,7 +3,7 @@ package demo
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -44,11 +44,15 @@ func (r *run) breakGateway(ctx context.Context) error {
 	if !backoff.Wait(ctx, r.dose.outage) {
 		return ctx.Err()
 	}
+	r.restored.Store(true)
 	r.notice("payment gateway works again")
 	return r.gateway.SetFaults(flaky)
 }
 
-func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+// seconds writes a duration: 5 s, 1.2 s.
+func seconds(d time.Duration) string {
+	return strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
+}
 
 // BreakerState is what the breaker of the gateway does, as people see it.
 type BreakerState string
@@ -57,7 +61,7 @@ type BreakerState string
 const (
 	BreakerOpen    BreakerState = "open"
 	BreakerProbing BreakerState = "probing"
-	BreakerRamp    BreakerState = "ramping up" // it has closed; few handlers run at once
+	BreakerRamp    BreakerState = "ramp" // it has closed; few handlers run at once
 )
 
 // rampFor is how long the breaker bounds the handlers after it has closed: fleet.Config.Ramp.

@@ -13,6 +13,7 @@ import (
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/letters"
+	"github.com/farandole/farandole/internal/terminal"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/services/audit"
 	"github.com/farandole/farandole/services/payment/gateway"
@@ -86,7 +87,7 @@ func (r *run) poison(ctx context.Context) error {
 		}
 	}
 	if len(messages) > 0 {
-		r.notice("%d messages stored that no service can handle", len(messages))
+		r.notice("%s stored that no service can handle", terminal.Count(len(messages), "message", "messages"))
 	}
 	return nil
 }
@@ -124,7 +125,7 @@ func (r *run) replay(ctx context.Context) (first []dlq.Entry, replayed int, err 
 		return nil, 0, err
 	}
 	if len(first) > 0 {
-		r.notice("%d dead letters; faults switched off, replaying those that only failed for a time", len(first))
+		r.notice("%s; faults mended, replaying what failed for a time", terminal.Count(len(first), "dead letter", "dead letters"))
 		sum, err := queue.Replay(ctx, dlq.Selection{Filter: dlq.Filter{Reason: event.ReasonExhausted}}, dlq.ReplayOptions{}, nil)
 		if err != nil {
 			return nil, 0, err

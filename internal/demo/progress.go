@@ -33,5 +33,6 @@ func (r *run) tellProgress(ctx context.Context) {
 	if stream, err := r.bus.Stream(ctx, r.bus.Names().DLQStream()); err == nil {
 		p.DeadLetters = int(stream.CachedInfo().State.Msgs) //nolint:gosec // a small number
 	}
+	p.Steps, p.Done = r.steps(), r.stepsDone(p)
 	r.cfg.Progress(p)
 }

@@ -82,10 +82,13 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	}
 	r := newRun(s, begun)
 	report, err := r.perform(ctx)
+	report.ElapsedMS = time.Since(begun).Milliseconds()
+	if err == nil && cfg.KeepOpen != nil {
+		cfg.KeepOpen(report, Address{NATS: s.server.ClientURL(), Shop: s.shop})
+	}
 	if err = errors.Join(err, s.stop()); err != nil {
 		return Report{}, err
 	}
-	report.ElapsedMS = time.Since(begun).Milliseconds()
 	return report, nil
 }
 
@@ -102,6 +105,8 @@ type run struct {
 	phase   atomic.Value // string
 	placed  atomic.Int64
 	crashes atomic.Int64
+	// restored says that the outage is over.
+	restored atomic.Bool
 
 	saying sync.Mutex
 }

@@ -170,6 +170,9 @@ func send(ctx context.Context, b *bus.Bus, m *nats.Msg) error {
 	return err
 }
 
+// poisonKinds is of how many kinds they are.
+const poisonKinds = 3
+
 // poisonMessages returns messages that no service can ever handle: bytes that are not
 // an event, an event whose data is not an order, and an order without any content.
 // No customer has placed any of these orders.

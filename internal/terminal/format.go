@@ -57,18 +57,20 @@ func Count(n int, one, many string) string {
 	return Number(n) + " " + many
 }
 
-// Wrap breaks a line between words, so that none is longer than so many columns if its
-// words allow that. 0 is no limit.
-func Wrap(line string, columns int) string {
+// Wrap breaks text between words, so that no line is longer than so many columns if its
+// words allow that. 0 is no limit. Lines after the first one begin with indent blanks;
+// those with which the text begins stay.
+func Wrap(text string, columns, indent int) string {
 	var sb strings.Builder
-	used := 0
-	for i, word := range strings.Fields(line) {
+	used := len(text) - len(strings.TrimLeft(text, " "))
+	sb.WriteString(text[:used])
+	for i, word := range strings.Fields(text) {
 		w := lipgloss.Width(word)
 		switch {
 		case i == 0:
 		case columns > 0 && used+1+w > columns:
-			sb.WriteString("\n  ")
-			used = 2
+			sb.WriteString("\n" + strings.Repeat(" ", indent))
+			used = indent
 		default:
 			sb.WriteByte(' ')
 			used++
