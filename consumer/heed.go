@@ -159,14 +159,23 @@ func pauseDurable(ctx context.Context, b *bus.Bus, d durableName, before, until 
 	return setPause(ctx, b, d, until)
 }
 
-// setPause pauses a durable until a time, or resumes it if that is zero.
+// resumeAfter is how far ahead the end of a pause is set that is over: beyond the way of
+// the request to the server.
+const resumeAfter = 100 * time.Millisecond
+
+// setPause pauses a durable until a time, or resumes it if that has passed, or is zero.
+// The server wakes the pulls that wait there when a pause ends by its time, and not
+// when it is taken back. So it ends in a moment.
 func setPause(ctx context.Context, b *bus.Bus, d durableName, until time.Time) error {
-	return b.Ask(ctx, "CONSUMER.PAUSE."+d.stream+"."+d.name, func(ctx context.Context) (err error) {
-		if until.IsZero() {
-			_, err = b.JetStream().ResumeConsumer(ctx, d.stream, d.name)
-		} else {
-			_, err = b.JetStream().PauseConsumer(ctx, d.stream, d.name, until)
-		}
+	now, err := b.Clock(d.stream).Now(ctx)
+	if err != nil {
+		return err
+	}
+	if ends := now.Add(resumeAfter); until.Before(ends) {
+		until = ends
+	}
+	return b.Ask(ctx, "CONSUMER.PAUSE."+d.stream+"."+d.name, func(ctx context.Context) error {
+		_, err := b.JetStream().PauseConsumer(ctx, d.stream, d.name, until)
 		return err
 	})
 }

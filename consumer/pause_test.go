@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -249,6 +250,39 @@ func TestOperatorPausesAndResumes(t *testing.T) {
 		bustest.Eventually(t, soon, func() bool { return pausedDurables(t, s) == 0 })
 		if paused, err := consumer.Resume(t.Context(), s.bus, "payment"); err != nil || paused {
 			t.Errorf("resumed twice: %v, %v", paused, err)
+		}
+	})
+}
+
+// What waits is delivered when a pause is ended early, and not only when a pull that was
+// there before gets its next heartbeat.
+func TestResumedEventsComeAtOnce(t *testing.T) {
+	t.Parallel()
+	eachShared(t, func(t *testing.T, s *system) {
+		t.Helper()
+		var runs tally
+		p := s.start(config(), counting(&runs), nil)
+		s.publish(draft("first"))
+		bustest.Eventually(t, soon, func() bool { return runs.of("first") == 1 })
+		const rounds = 9
+		var took []time.Duration
+		for round := range rounds {
+			if _, err := (consumer.Pause{Consumer: "payment", For: time.Hour, By: "ops@host"}).Apply(t.Context(), s.bus); err != nil {
+				t.Fatal(err)
+			}
+			bustest.Eventually(t, soon, func() bool { return consumer.Begins(p.Consumer) == 0 && pausedDurables(t, s) == 1 })
+			id := fmt.Sprint("paused-", round)
+			s.publish(draft(id))
+			begun := time.Now()
+			if _, err := consumer.Resume(t.Context(), s.bus, "payment"); err != nil {
+				t.Fatal(err)
+			}
+			bustest.Eventually(t, soon, func() bool { return runs.of(id) == 1 })
+			took = append(took, time.Since(begun))
+		}
+		slices.Sort(took)
+		if median := took[rounds/2]; median > 1500*time.Millisecond {
+			t.Errorf("half of the pauses lasted for %v longer: %v", median, took)
 		}
 	})
 }
