@@ -55,6 +55,10 @@ type Config struct {
 	// what matches the subjects, of any type ([HandleOthers]). Defaults to the
 	// system's event stream and the registered types.
 	From *Stream
+	// Start is where a consumer begins whose name is new on the stream. It counts at the
+	// first start alone, and the ledger remembers it: what was left out stays left out.
+	// Defaults to everything that the stream keeps.
+	Start Start
 	// Ledger remembers what has been handled. Defaults to a dedup.KV with its defaults.
 	Ledger dedup.Ledger
 	// Metrics registers the consumer's counters. Defaults to none.
@@ -73,6 +77,16 @@ type Stream struct {
 	// Subjects are the filters of what is consumed, as in "github.push.>". At
 	// least one.
 	Subjects []string
+}
+
+// Start says with which event a new consumer begins. The zero Start is everything that
+// the stream keeps. Types that a later version adds begin there, too.
+type Start struct {
+	// Now leaves out what was stored before the consumer's first start, by the server's
+	// clock. What is stored while it starts is not left out.
+	Now bool
+	// Since leaves out what was stored before a time, by the server's clock.
+	Since time.Time
 }
 
 // RetryPolicy says when a failed event is tried again. The delay after its n-th
@@ -140,6 +154,7 @@ func (c Config) validate() error {
 	rule(c.Lease >= c.HandlerTimeout, "Lease %v is shorter than HandlerTimeout %v: one missed heartbeat would start the handler twice", c.Lease, c.HandlerTimeout)
 	rule(c.Grace >= 0, "Grace %v: want 0 or more", c.Grace)
 	rule(c.MaxCrashes >= 1, "MaxCrashes %d: want at least 1", c.MaxCrashes)
+	rule(!c.Start.Now || c.Start.Since.IsZero(), "Start: Now and Since: want one of them")
 	if c.From != nil {
 		rule(c.From.Name != "" && len(c.From.Subjects) > 0, "From needs a stream and at least one subject")
 		rule(c.Ledger == nil || c.Ledger.Partitions() == nil, "From with the ledger dedup.Partitions: stream %s stores nothing by partition, use another ledger", c.From.Name)

@@ -46,6 +46,7 @@ type Consumer struct {
 	now func(context.Context) (time.Time, error)
 
 	started atomic.Bool
+	begun   atomic.Bool   // it is known what it is given: what is stored from now on is handled
 	stopped chan struct{} // closed when nothing new may start
 	ended   atomic.Pointer[error]
 	running sync.WaitGroup // one for each worker
@@ -61,7 +62,8 @@ type Consumer struct {
 // error matching [ErrConfig]. It does no I/O and starts nothing.
 func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 	cfg = cfg.withDefaults()
-	if err := errors.Join(cfg.validate(), r.validate(cfg.From != nil)); err != nil {
+	byType := cfg.Ledger != nil && cfg.Ledger.Partitions() != nil
+	if err := errors.Join(cfg.validate(), r.validate(cfg.From != nil, byType)); err != nil {
 		return nil, err
 	}
 	ledger := cfg.Ledger
@@ -151,6 +153,7 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 		pullers.Go(func() { own.run(ctx) })
 		defer own.leave()
 	}
+	c.begun.Store(true)
 	for _, f := range c.feeds {
 		pullers.Go(func() { c.pull(ctx, work, f) })
 		pullers.Go(func() { c.tend(ctx, work, f) })

@@ -53,7 +53,7 @@ var (
 	errEnded = errors.New("consumer: ended")
 	// errExpired is why an event is dead-lettered whose expirytime has passed.
 	errExpired = errors.New("consumer: event expired")
-	// errStarting is why a consumer is unhealthy that has not begun to pull.
+	// errStarting is why a consumer is unhealthy that has not begun.
 	errStarting = errors.New("consumer: starting")
 	// errCrashLoop is why an event is dead-lettered that was running whenever the process died.
 	errCrashLoop = errors.New("consumer: process died while the handler ran")

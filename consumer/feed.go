@@ -57,10 +57,7 @@ func (c *Consumer) newFeeds() []*feed {
 			c.newFeed(from.Name, false, c.cfg.InFlight-forRedrives, from.Subjects...),
 		}
 	}
-	filters := []string{redrives}
-	for _, t := range c.registry.types {
-		filters = append(filters, n.TypeFilter(t))
-	}
+	filters := append([]string{redrives}, c.registry.filters(n)...)
 	return []*feed{c.newFeed(n.EventsStream(), true, c.cfg.InFlight, filters...)}
 }
 
@@ -69,7 +66,7 @@ func (c *Consumer) newFeed(stream string, own bool, places int, filters ...strin
 		stream: stream, own: own, name: string(c.cfg.Name), budget: newBudget(places),
 		durable: durable.New(durable.Config{
 			Bus: c.bus, Ledger: c.ledger, Consumer: c.cfg.Name, Stream: stream, Subjects: filters,
-			Lease: c.cfg.Lease, MaxAckPending: c.cfg.MaxAckPending, Logger: c.log,
+			Lease: c.cfg.Lease, MaxAckPending: c.cfg.MaxAckPending, Start: durable.Start(c.cfg.Start), Logger: c.log,
 		}),
 	}
 }

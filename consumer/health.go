@@ -10,7 +10,7 @@ import (
 // names it as well: "pull payment of EVENTS", "places payment of EVENTS" and
 // "durable EVENTS".
 const (
-	partStart   = "start"       // it has not begun to pull
+	partStart   = "start"       // why it has not begun
 	partLedger  = "ledger"      // claims or releases fail
 	partHandler = "handler"     // what the handlers stand on does not answer
 	partPublish = "publish"     // steps cannot be stored
@@ -34,6 +34,9 @@ func (c *Consumer) Health() error {
 	}
 	now := time.Now()
 	errs := []error{c.inFlight.err(), c.unhandled.err(now)}
+	if !c.begun.Load() {
+		errs = append(errs, fmt.Errorf("%w: %w", ErrUnhealthy, errStarting))
+	}
 	for _, trouble := range c.health.Errors(now) {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrUnhealthy, trouble))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/farandole/farandole/event"
 )
@@ -28,8 +29,8 @@ type handler func(ctx context.Context, e event.Event) (Step, error)
 // before the registry is given to [New]; it is not safe for concurrent writes.
 type Registry struct {
 	handlers map[event.Type]handler
-	types    []event.Type
-	others   handler // of types without a handler of their own
+	types    []event.Type // patterns included
+	others   handler      // of types without a handler of their own
 	errs     []error
 
 	middleware []Middleware
@@ -57,6 +58,11 @@ func Handle[T any](r *Registry, d event.Definition[T], h Handler[T]) {
 
 // HandleEvent registers h for an event type like [Handle], but does not decode the
 // event's data: for handlers that pass events on rather than read them.
+//
+// t can also be a pattern, for an audit or a log: "order.*" is all types of the domain
+// order, "order.placed.*" all versions of one, "*" all events of the system. The type's
+// own handler comes first, then that of the longest pattern. Patterns need a ledger that
+// does not count by type, so not dedup.Partitions. A handler of "*" also gets what it emits.
 func HandleEvent(r *Registry, t event.Type, h func(ctx context.Context, e event.Event) (Step, error)) {
 	if _, taken := r.handlers[t]; taken {
 		r.errs = append(r.errs, fmt.Errorf("%w: two handlers for %s", ErrConfig, t))
@@ -85,8 +91,10 @@ func (r *Registry) handlerOf(n event.Names, eventType string) (h handler, t even
 		return h, event.Type(eventType), nil
 	}
 	t, err = n.TypeOf(eventType)
-	if h, ok := r.handlers[t]; ok && err == nil {
-		return h, t, nil
+	for pattern := t; err == nil && pattern != ""; pattern = wider(pattern) {
+		if h, ok := r.handlers[pattern]; ok {
+			return h, t, nil
+		}
 	}
 	if r.others != nil {
 		return r.others, event.Type(eventType), nil
@@ -111,12 +119,48 @@ func (r *Registry) Invoke(ctx context.Context, n event.Names, e event.Event) (St
 	return contain(ctx, h, e)
 }
 
+// wider is the next pattern that matches what a type or pattern does: "order.placed.*" for
+// "order.placed.v1", then "order.*", "*" and "".
+func wider(t event.Type) event.Type {
+	s, pattern := strings.CutSuffix(string(t), "*")
+	s = strings.TrimSuffix(s, ".")
+	if i := strings.LastIndexByte(s, '.'); i >= 0 {
+		return event.Type(s[:i+1] + "*")
+	}
+	if pattern && s == "" {
+		return ""
+	}
+	return "*"
+}
+
+// filters are the subjects of all that is registered, without those that others cover.
+func (r *Registry) filters(n event.Names) (filters []string) {
+	for _, t := range r.types {
+		filters = append(filters, filterOf(n, t))
+	}
+	return slices.DeleteFunc(slices.Clone(filters), func(f string) bool {
+		return slices.ContainsFunc(filters, func(other string) bool { return other != f && event.SubjectCovers(other, f) })
+	})
+}
+
+// filterOf is the subject of an event type, or of those of a pattern.
+func filterOf(n event.Names, t event.Type) string {
+	if domain, ok := strings.CutSuffix(string(t), "*"); ok {
+		return n.Root("events." + domain + ">")
+	}
+	return n.TypeFilter(t)
+}
+
 // validate joins what is wrong with the registrations. foreign says that events
-// come from a stream that is not Farandole's.
-func (r *Registry) validate(foreign bool) error {
+// come from a stream that is not Farandole's, byType that the ledger counts by type.
+func (r *Registry) validate(foreign, byType bool) error {
 	errs := slices.Clone(r.errs)
 	for _, t := range r.types {
-		switch err := t.Validate(); {
+		switch err := t.ValidatePattern(); {
+		case t.IsPattern() && foreign:
+			errs = append(errs, fmt.Errorf("%w: pattern %s with From: narrow its subjects, and use HandleOthers", ErrConfig, t))
+		case t.IsPattern() && byType:
+			errs = append(errs, fmt.Errorf("%w: pattern %s with the ledger dedup.Partitions, which counts by event type: use another ledger", ErrConfig, t))
 		case !foreign && err != nil:
 			errs = append(errs, err)
 		case t == "":

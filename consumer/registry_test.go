@@ -23,7 +23,7 @@ func TestRegistryReportsItsMistakesTogether(t *testing.T) {
 	Handle(r, testPlaced, nothing[int])
 	Handle(r, testPlaced, nothing[int])
 	Handle(r, event.Define[int]("Order Placed"), nothing[int])
-	err := r.validate(false)
+	err := r.validate(false, false)
 	if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "two handlers for order.placed.v1") {
 		t.Errorf("validate = %v, want it to tell the second handler", err)
 	}
@@ -34,7 +34,7 @@ func TestRegistryReportsItsMistakesTogether(t *testing.T) {
 
 func TestRegistryWithoutHandlersIsRefused(t *testing.T) {
 	t.Parallel()
-	if err := NewRegistry().validate(false); !errors.Is(err, ErrConfig) {
+	if err := NewRegistry().validate(false, false); !errors.Is(err, ErrConfig) {
 		t.Errorf("validate = %v, want ErrConfig", err)
 	}
 }
@@ -110,7 +110,7 @@ func TestHandleEventLeavesTheDataAlone(t *testing.T) {
 		}
 	}
 	Handle(r, testPlaced, nothing[int])
-	if err := r.validate(false); !errors.Is(err, ErrConfig) {
+	if err := r.validate(false, false); !errors.Is(err, ErrConfig) {
 		t.Errorf("validate = %v, want it to tell the second handler", err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/farandole/farandole/consumer/internal/durable"
 	"github.com/farandole/farandole/consumer/internal/members"
 	"github.com/farandole/farandole/dedup"
@@ -31,6 +33,8 @@ type share struct {
 	// before is where the durable was that replicas shared, before the consumer had this
 	// ledger.
 	before before
+	// begin is the sequence after which the consumer began ([Config.Start]).
+	begin uint64
 
 	owned  map[int]*partition
 	feeds  []*reading
@@ -79,6 +83,9 @@ func (c *Consumer) newShare(ctx, work context.Context) (*share, error) {
 	if err := s.lookBack(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.introduce(ctx); err != nil {
+		return nil, err
+	}
 	live, end := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {
@@ -105,7 +112,14 @@ type before struct {
 // while no partition has had an owner: the ledger before knows what became of them.
 func (s *share) lookBack(ctx context.Context) error {
 	c := s.consumer
-	s.before = before{} // a stream that was made anew has neither the durable nor its sequences
+	s.before, s.begin = before{}, 0 // a stream that was made anew has neither the durable nor its sequences
+	since, err := c.beginning().Since(ctx, false)
+	if err == nil && !since.IsZero() {
+		s.begin, err = durable.LastBefore(ctx, c.bus, c.bus.Names().EventsStream(), since)
+	}
+	if err != nil {
+		return fmt.Errorf("consumer: %s: where it began: %w", c.cfg.Name, err)
+	}
 	found, err := durable.Look(ctx, c.bus, c.bus.Names().EventsStream(), string(c.cfg.Name))
 	if err != nil || found == nil {
 		return err
@@ -123,6 +137,39 @@ func (s *share) lookBack(ctx context.Context) error {
 			ErrConfig, c.cfg.Name, found.NumAckPending, c.cfg.Name)
 	}
 	return err
+}
+
+func (c *Consumer) beginning() durable.Beginning {
+	return durable.Beginning{
+		Bus: c.bus, Ledger: c.ledger, Consumer: c.cfg.Name, Stream: c.bus.Names().EventsStream(), Start: durable.Start(c.cfg.Start),
+	}
+}
+
+// introduce decides where a new consumer begins, and logs what it is given. It is new if
+// it has no page, and had no other ledger before.
+func (s *share) introduce(ctx context.Context) error {
+	c := s.consumer
+	heads, err := s.ledger.Heads(ctx, c.cfg.Name)
+	if err != nil || len(heads) > 0 || s.before.floor > 0 {
+		return err
+	}
+	since, err := c.beginning().Since(ctx, true)
+	if err != nil {
+		return fmt.Errorf("consumer: %s: where it begins: %w", c.cfg.Name, err)
+	}
+	var cfg jetstream.ConsumerConfig
+	for _, t := range c.registry.types {
+		cfg.FilterSubjects = append(cfg.FilterSubjects, c.bus.Names().TypeFilter(t))
+	}
+	if !since.IsZero() {
+		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
+	}
+	old, err := durable.CountPending(ctx, c.bus, c.bus.Names().EventsStream(), cfg)
+	if err != nil {
+		c.log.Debug().Err(err).Msg("old events not counted")
+	}
+	c.beginning().LogOld(ctx, c.log, old, since)
+	return nil
 }
 
 // run keeps this process's share until ctx ends.
@@ -260,7 +307,7 @@ func (s *share) take(ctx context.Context, free []int) map[int]*partition {
 	if err == nil {
 		tenures, err = s.ledger.Take(ctx, s.consumer.cfg.Name, free, dedup.Ownership{
 			Owner: s.group.ID(), Window: s.consumer.cfg.InFlight, Types: s.consumer.registry.types,
-			From: s.before.floor, Known: s.before.types,
+			From: s.before.floor, Known: s.before.types, Begin: s.begin,
 		})
 	}
 	switch {

@@ -19,7 +19,6 @@ import (
 // bus waits, and as long as need be for a connection that was lost meanwhile. The
 // consumer is unhealthy until then. Any other error is a person's to mend.
 func (c *Consumer) begin(ctx context.Context) error {
-	c.health.Set(partStart, errStarting)
 	for {
 		connected := c.bus.Conn().Stats().Reconnects
 		var wrong error
@@ -28,7 +27,7 @@ func (c *Consumer) begin(ctx context.Context) error {
 			switch {
 			case err == nil:
 			case passes(err):
-				c.health.Set(partStart, fmt.Errorf("%w: %w", errStarting, err))
+				c.health.Set(partStart, err)
 			default:
 				wrong, err = err, nil
 			}

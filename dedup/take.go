@@ -32,6 +32,8 @@ type Ownership struct {
 	// they were handled up to there before the consumer had this ledger.
 	From  uint64
 	Known []event.Type
+	// Begin is where the consumer began: nothing up to there is handled, of any type.
+	Begin uint64
 }
 
 // takers is how many partitions are fenced at once.
@@ -101,7 +103,7 @@ func (t *Tenure) fence(ctx context.Context, o Ownership) (before page, err error
 		if err != nil {
 			return page{}, err
 		}
-		before = page{floor: o.From, types: typeFloors{}}
+		before = page{floor: max(o.From, o.Begin), types: typeFloors{}}
 		if m != nil {
 			if before, err = pageOf(m); err != nil {
 				return page{}, err
@@ -124,7 +126,7 @@ func (t *Tenure) fence(ctx context.Context, o Ownership) (before page, err error
 			t.window.floor = before.floor
 			t.types, t.behind = fence.types, map[event.Type]uint64{}
 			for _, handled := range o.Types {
-				if at := t.types[handled]; at < before.floor {
+				if at := max(t.types[handled], o.Begin); at < before.floor {
 					t.behind[handled] = at
 				}
 			}

@@ -56,6 +56,23 @@ func (t Type) Validate() error {
 	return nil
 }
 
+// IsPattern reports whether t stands for many types: it ends in "*".
+func (t Type) IsPattern() bool { return strings.HasSuffix(string(t), "*") }
+
+// ValidatePattern returns an error matching [ErrInvalidType] unless t is a legal type, or
+// a pattern: "order.*" for all types of a domain, "order.placed.*" for all versions of
+// one, "*" for all.
+func (t Type) ValidatePattern() error {
+	if !t.IsPattern() {
+		return t.Validate()
+	}
+	of := strings.TrimSuffix(string(t), "*")
+	if of == "" || strings.HasSuffix(of, ".") && (isType(of+"event.v1") || isType(of+"v1")) {
+		return nil
+	}
+	return fmt.Errorf(`%w: %s: want a pattern like "order.*", "order.placed.*" or "*"`, ErrInvalidType, text.Quote(string(t)))
+}
+
 // isType reports whether s matches [a-z][a-z0-9_-]*\.[a-z][a-z0-9_-]*\.v[1-9][0-9]{0,4}.
 // It is asked several times an event, and a regexp takes its time.
 func isType(s string) bool {

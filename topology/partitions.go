@@ -247,6 +247,9 @@ func partitionFilters(ctx context.Context, b *bus.Bus, c event.Consumer, partiti
 			filters = append(filters, t+"."+partition+".*")
 		}
 	}
+	if len(filters) == 1 { // the mark only says where the consumer began
+		filters = append(filters, b.Names().Root("events.*.*.*."+partition+".*"))
+	}
 	return filters, nil
 }
 

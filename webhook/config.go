@@ -25,9 +25,11 @@ type Config struct {
 	URL string
 	// Name is the consumer name, shared by all processes that deliver to this
 	// receiver. It is what retries, dead letters and the ledger go by: another
-	// name is another webhook, which begins with the oldest event. Required.
+	// name is another webhook, which begins at Consumer.Start, by default with the
+	// oldest event. Required.
 	Name event.Consumer
-	// Types are the event types to deliver, at least one. Required.
+	// Types are the event types to deliver, at least one, or patterns of them as in
+	// "order.*" ([consumer.HandleEvent]). Required.
 	Types []event.Type
 	// Structured sends the whole event as one JSON document instead of its
 	// data as the body and its attributes as headers. With Secrets, it alone
@@ -97,7 +99,7 @@ func (c Config) validate() error {
 		errs = append(errs, err)
 	}
 	for _, t := range c.Types {
-		if err := t.Validate(); err != nil {
+		if err := t.ValidatePattern(); err != nil {
 			errs = append(errs, err)
 		}
 	}

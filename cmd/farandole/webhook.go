@@ -23,7 +23,9 @@ type webhookCmd struct {
 	URL string `arg:"" name:"url" env:"FARANDOLE_WEBHOOK_URL" help:"Where to POST to, http or https; in the environment nobody sees a password or token in it."`
 
 	Name            string            `required:"" help:"Consumer name: what retries, dead letters and the ledger go by, shared by all processes that deliver to this URL."`
-	Type            []string          `required:"" sep:"," help:"Event types to deliver."`
+	Type            []string          `required:"" sep:"," help:"Event types to deliver, or patterns of them: 'order.*' is all types of order, '*' all there are."`
+	FromNow         bool              `xor:"start" help:"A name that is new leaves out the events that are stored already. Default: it delivers them all."`
+	Since           time.Duration     `xor:"start" placeholder:"DURATION" help:"A name that is new begins with what was stored this long ago, as in 24h."`
 	Structured      bool              `help:"Send events as JSON documents, not as data with attributes in headers."`
 	Secret          []string          `env:"FARANDOLE_WEBHOOK_SECRET" sep:" " placeholder:"whsec_..." help:"Sign after Standard Webhooks; several sign together. Better in the environment, space-separated."`
 	SecretFile      string            `type:"existingfile" placeholder:"FILE" help:"File with such secrets, one a line."`
@@ -38,7 +40,7 @@ type webhookCmd struct {
 // Run delivers until ctx ends.
 func (c *webhookCmd) Run(ctx context.Context, a *app) error {
 	log := a.log("warn")
-	cfg, err := c.config(log)
+	cfg, err := c.config(a.now(), log)
 	if err != nil {
 		return err
 	}
@@ -84,7 +86,7 @@ func (c *webhookCmd) deliver(ctx context.Context, a *app, b *bus.Bus, cfg webhoo
 }
 
 // config makes the webhook's settings from the flags, but for the types.
-func (c *webhookCmd) config(log zerolog.Logger) (webhook.Config, error) {
+func (c *webhookCmd) config(now time.Time, log zerolog.Logger) (webhook.Config, error) {
 	secrets := c.Secret
 	if c.SecretFile != "" {
 		text, err := os.ReadFile(c.SecretFile)
@@ -100,6 +102,13 @@ func (c *webhookCmd) config(log zerolog.Logger) (webhook.Config, error) {
 		URL: c.URL, Name: event.Consumer(c.Name), Structured: c.Structured, Secrets: secrets, Headers: c.Header,
 		Timeout: c.Timeout, FollowRedirects: c.FollowRedirects, Logger: log,
 	}
+	cfg.Consumer.Start.Now = c.FromNow
+	if c.Since < 0 {
+		return webhook.Config{}, usageErrorf("webhook: --since %v: want a time ago, as in 24h", c.Since)
+	}
+	if c.Since > 0 {
+		cfg.Consumer.Start.Since = now.Add(-c.Since)
+	}
 	cfg.Consumer.Concurrency, cfg.Consumer.Grace = c.Concurrency, c.Grace
 	cfg.Consumer.Version, _ = buildVersion()
 	return cfg, nil
@@ -110,6 +119,9 @@ func (c *webhookCmd) config(log zerolog.Logger) (webhook.Config, error) {
 func (c *webhookCmd) types(n event.Names) ([]event.Type, error) {
 	types := make([]event.Type, len(c.Type))
 	for i, t := range c.Type {
+		if types[i] = event.Type(t); types[i].IsPattern() { // it has no prefix: the system's types are meant
+			continue
+		}
 		var err error
 		if types[i], err = n.TypeOf(t); err != nil {
 			return nil, usageError{"webhook: " + err.Error()}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net/http"
@@ -86,6 +87,72 @@ func TestWebhook_delivers_signed_events_and_says_so(t *testing.T) {
 	}
 }
 
+// A webhook whose name is new leaves out what is stored, takes patterns of types, and
+// delivers what is published once it is ready.
+func TestWebhook_begins_now_with_all_types_of_a_domain(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.publish(t, `{"n":"old"}`)
+	bodies := make(chan string, 10)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		bodies <- string(body)
+	}))
+	t.Cleanup(receiver.Close)
+	deliver := func(name string, flags ...string) (stderr *logged, stop func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		stderr = &logged{}
+		ended := make(chan int, 1)
+		args := append([]string{"webhook", receiver.URL, "--name", name, "--type", "order.*"}, append(flags, s.flags...)...)
+		go func() { ended <- run(ctx, args, streams{in: strings.NewReader(""), out: io.Discard, err: stderr}) }()
+		bustest.Eventually(t, time.Minute, func() error {
+			if !strings.Contains(stderr.String(), "ready: "+name) {
+				return fmt.Errorf("not ready: %s", stderr)
+			}
+			return nil
+		})
+		return stderr, func() {
+			cancel()
+			if code := <-ended; code != exitDone {
+				t.Errorf("exit %d: %s", code, stderr)
+			}
+		}
+	}
+	bustest.Eventually(t, time.Minute, func() error { // the clock that a start goes by may be slow by a second
+		stderr, stop := deliver("now-"+strings.ToLower(rand.Text()[:8]), "--from-now")
+		defer stop()
+		if strings.Contains(stderr.String(), "old_events") {
+			return fmt.Errorf("%s", stderr)
+		}
+		return nil
+	})
+	for len(bodies) > 0 {
+		<-bodies
+	}
+	_, stop := deliver("now", "--from-now")
+	s.publish(t, `{"n":"new"}`)
+	if got := <-bodies; got != `{"n":"new"}` {
+		t.Errorf("delivered %s", got)
+	}
+	stop()
+	stderr, stop := deliver("since", "--since", "1h")
+	defer stop()
+	for _, want := range []string{`{"n":"old"}`, `{"n":"new"}`} {
+		if got := <-bodies; got != want {
+			t.Errorf("delivered %s, want %s", got, want)
+		}
+	}
+	bustest.Eventually(t, time.Minute, func() error {
+		if !strings.Contains(stderr.String(), "old_events") {
+			return fmt.Errorf("%s", stderr)
+		}
+		return nil
+	})
+}
+
 func TestWebhook_usage(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty")
@@ -106,6 +173,9 @@ func TestWebhook_usage(t *testing.T) {
 		{"bad header", []string{"http://h", "--name", "a", "--type", "a.b.v1", "--header", "Ce-Id=hunter2"}, exitUsage, "Ce-Id"},
 		{"no such file", []string{"http://h", "--name", "a", "--type", "a.b.v1", "--secret-file", "/no/such/file"}, exitUsage, "/no/such/file"},
 		{"empty file", []string{"http://h", "--name", "a", "--type", "a.b.v1", "--secret-file", empty}, exitUsage, "no secret"},
+		{"bad pattern", []string{"http://h", "--name", "a", "--type", "a*"}, exitUsage, "pattern"},
+		{"two starts", []string{"http://h", "--name", "a", "--type", "a.b.v1", "--from-now", "--since", "1h"}, exitUsage, "--since"},
+		{"start to come", []string{"http://h", "--name", "a", "--type", "a.b.v1", "--since=-1h"}, exitUsage, "--since"},
 		{"timeout", []string{"http://h", "--name", "a", "--type", "a.b.v1", "--timeout=-1s"}, exitUsage, "Timeout"},
 		{"no server", []string{"http://h", "--name", "a", "--type", "a.b.v1", "--server", "nats://127.0.0.1:1", "--wait", "50ms"}, exitFailed, "cannot connect"},
 	} {

@@ -65,18 +65,23 @@ func (d *Durable) catchUpOn(ctx context.Context, have, missing []string) ([]stri
 	})
 	cfg := d.needs(catchUpName(d.Name()), fresh)
 	cfg.Description += ", catching up"
+	began, err := d.beginning().Since(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	startAt(&cfg, began)
 	if len(fresh) == 0 {
 		cfg.FilterSubjects = missing
-		if err := d.startRemembered(ctx, &cfg); err != nil {
+		if err := d.startRemembered(ctx, &cfg, began); err != nil {
 			return nil, err
 		}
 	}
-	if err := d.make(ctx, cfg); err != nil {
+	if _, err := d.make(ctx, cfg); err != nil {
 		return nil, err
 	}
 	d.cfg.Logger.Info().Str("stream", d.cfg.Stream).Strs("subjects", cfg.FilterSubjects).
 		Msg("subjects added to the durable; catching up on what is stored of them")
-	if cfg.OptStartTime != nil {
+	if len(fresh) == 0 {
 		d.logSkipped(ctx, cfg, "the durable had lost these subjects: what is older than the ledger remembers may have taken effect and is not delivered")
 	}
 	return cfg.FilterSubjects, nil

@@ -35,7 +35,7 @@ const (
 )
 
 // Config says whose durable it is and what this process needs of it. All fields
-// but Logger are required.
+// but Start and Logger are required.
 type Config struct {
 	Bus *bus.Bus
 	// Ledger of the consumer, which remembers the subjects that it has been given.
@@ -49,6 +49,8 @@ type Config struct {
 	Lease time.Duration
 	// MaxAckPending is the least that the durable allows.
 	MaxAckPending int
+	// Start of a consumer that is new on the stream. Defaults to all that it keeps.
+	Start Start
 	// Logger defaults to silence.
 	Logger zerolog.Logger
 }
@@ -152,12 +154,21 @@ func Remove(ctx context.Context, b *bus.Bus, stream, name string) error {
 	return err
 }
 
-// make creates a durable. It is no error when there is one just like it.
-func (d *Durable) make(ctx context.Context, cfg jetstream.ConsumerConfig) error {
-	return d.cfg.Bus.Ask(ctx, "CONSUMER.CREATE."+d.cfg.Stream+"."+cfg.Durable, func(ctx context.Context) error {
-		_, err := d.cfg.Bus.JetStream().CreateConsumer(ctx, d.cfg.Stream, cfg)
+// make creates a durable, and returns how many messages it will be given of those that
+// are stored. It is no error when there is one just like it.
+func (d *Durable) make(ctx context.Context, cfg jetstream.ConsumerConfig) (pending uint64, err error) {
+	err = d.cfg.Bus.Ask(ctx, "CONSUMER.CREATE."+d.cfg.Stream+"."+cfg.Durable, func(ctx context.Context) error {
+		made, err := d.cfg.Bus.JetStream().CreateConsumer(ctx, d.cfg.Stream, cfg)
+		if err == nil {
+			pending = made.CachedInfo().NumPending
+		}
 		return err
 	})
+	return pending, err
+}
+
+func (d *Durable) beginning() Beginning {
+	return Beginning{Bus: d.cfg.Bus, Ledger: d.cfg.Ledger, Consumer: d.cfg.Consumer, Stream: d.cfg.Stream, Start: d.cfg.Start}
 }
 
 // needs are the settings without which this process does not work. MaxDeliver is
@@ -174,8 +185,7 @@ func (d *Durable) needs(name string, filters []string) jetstream.ConsumerConfig 
 	}
 }
 
-// create makes the durable. A new consumer gets all that the stream keeps. One
-// that has handled events before, and whose durable is gone, starts no earlier
+// create makes the durable. A new consumer begins at its Start. One that has handled events before, and whose durable is gone, starts no earlier
 // than its ledger remembers: what is older may have taken effect.
 func (d *Durable) create(ctx context.Context) error {
 	cfg := d.needs(d.Name(), d.cfg.Subjects)
@@ -183,6 +193,11 @@ func (d *Durable) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	began, err := d.beginning().Since(ctx, len(handled) == 0)
+	if err != nil {
+		return err
+	}
+	startAt(&cfg, began)
 	var again []string
 	for _, f := range d.cfg.Subjects {
 		if among(handled, event.SubjectsCollide, f) {
@@ -191,12 +206,16 @@ func (d *Durable) create(ctx context.Context) error {
 	}
 	if len(again) > 0 {
 		cfg.FilterSubjects = again
-		if err := d.startRemembered(ctx, &cfg); err != nil {
+		if err := d.startRemembered(ctx, &cfg, began); err != nil {
 			return err
 		}
 	}
-	if err := d.make(ctx, cfg); err != nil {
+	pending, err := d.make(ctx, cfg)
+	if err != nil {
 		return err
+	}
+	if len(handled) == 0 {
+		d.beginning().LogOld(ctx, d.cfg.Logger, pending, began)
 	}
 	if len(again) > 0 {
 		d.logSkipped(ctx, cfg, "durable was gone and is made anew: what is older than the ledger remembers may have taken effect and is not delivered")

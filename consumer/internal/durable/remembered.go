@@ -2,14 +2,11 @@ package durable
 
 import (
 	"context"
-	"crypto/rand"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
-
-	"github.com/farandole/farandole/bus"
 )
 
 const (
@@ -54,14 +51,18 @@ func (d *Durable) remember(ctx context.Context, filters []string) error {
 	return nil
 }
 
-// startRemembered makes a durable start where the ledger's memory does.
-func (d *Durable) startRemembered(ctx context.Context, cfg *jetstream.ConsumerConfig) error {
+// startRemembered makes a durable start where the ledger's memory does, and not before
+// the consumer began.
+func (d *Durable) startRemembered(ctx context.Context, cfg *jetstream.ConsumerConfig, began time.Time) error {
 	now, err := d.cfg.Ledger.Now(ctx)
 	if err != nil {
 		return err
 	}
 	retention := d.cfg.Ledger.Retention()
 	start := now.Add(min(retention/10, slack) - retention)
+	if start.Before(began) {
+		start = began
+	}
 	cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &start
 	return nil
 }
@@ -92,23 +93,4 @@ func (d *Durable) storedBefore(ctx context.Context, filter string, start time.Ti
 		FilterSubject: filter, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &start,
 	})
 	return all - min(all, rest), err
-}
-
-// CountPending counts the messages that a consumer with these settings would be given.
-func CountPending(ctx context.Context, b *bus.Bus, stream string, cfg jetstream.ConsumerConfig) (n uint64, err error) {
-	cfg.Name = "count-" + rand.Text()
-	cfg.AckPolicy, cfg.MemoryStorage, cfg.Replicas, cfg.InactiveThreshold = jetstream.AckNonePolicy, true, 1, countIdle
-	err = b.Ask(ctx, "CONSUMER.CREATE."+stream+"."+cfg.Name, func(ctx context.Context) error {
-		counter, err := b.JetStream().CreateConsumer(ctx, stream, cfg)
-		if err == nil {
-			n = counter.CachedInfo().NumPending
-		}
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	return n, b.Ask(ctx, "CONSUMER.DELETE."+stream+"."+cfg.Name, func(ctx context.Context) error {
-		return b.JetStream().DeleteConsumer(ctx, stream, cfg.Name)
-	})
 }
