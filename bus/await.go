@@ -35,7 +35,7 @@ func (b *Bus) Await(ctx context.Context, f func(context.Context) error) error {
 			return final{err}
 		case !told && ctx.Err() == nil:
 			told = true
-			b.cfg.Logger.Warn().Err(err).Dur("up_to", b.cfg.Wait-time.Since(began)).Msg("waiting for " + b.diagnose(ctx, err))
+			b.cfg.Logger.Warn().Err(err).Stringer("up_to", b.cfg.Wait-time.Since(began)).Msg("waiting for " + b.diagnose(ctx, err))
 		}
 		return err
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/logs"
 )
 
 // Defaults of [Config].
@@ -70,7 +71,9 @@ type Config struct {
 	MaxPending int
 	// InProcess is a server in this process to connect to instead of URL. Defaults to none.
 	InProcess nats.InProcessConnProvider
-	// Logger logs connection events. Defaults to silence.
+	// Logger logs connection events, and what is built on the bus unless that has a logger
+	// of its own. Silence is zerolog.Nop(); [SlogLogger] is for log/slog. Defaults to
+	// warnings and errors, on stderr.
 	Logger zerolog.Logger
 }
 
@@ -78,6 +81,7 @@ func (c Config) withDefaults() Config {
 	if c.URL == "" && c.Context == "" {
 		c.URL = nats.DefaultURL
 	}
+	c.Logger = logs.Or(c.Logger, logs.Stderr)
 	c.Source = cmp.Or(c.Source, DefaultSource)
 	c.Name = cmp.Or(c.Name, c.Source)
 	if c.User != "" && c.Password == "" && c.Token == "" {

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/logs"
 	"github.com/farandole/farandole/topology"
 )
 
@@ -32,12 +34,14 @@ func NewBus(tb testing.TB) *bus.Bus {
 func Prefix() string { return "t" + strings.ToLower(rand.Text()[:12]) }
 
 // Connect connects a bus and closes it at the end of the test. Unless cfg says
-// how long to wait for the server, that is a minute: the machine may be busy.
+// how long to wait for the server, that is a minute: the machine may be busy. Without a
+// logger it is silent.
 func Connect(tb testing.TB, cfg bus.Config) *bus.Bus {
 	tb.Helper()
 	if cfg.Wait == 0 {
 		cfg.Wait = setupTimeout
 	}
+	cfg.Logger = logs.Or(cfg.Logger, zerolog.Nop)
 	b, err := bus.Connect(tb.Context(), cfg)
 	if err != nil {
 		tb.Fatalf("bustest: %v", err)

@@ -65,7 +65,8 @@ type Config struct {
 	Metrics prometheus.Registerer
 	// Version of the service, as in "v1.4.2", for dead letters. Defaults to "".
 	Version string
-	// Logger logs whatever does not end in success. Defaults to silence.
+	// Logger logs whatever does not end in success, and one line when the consumer is
+	// ready. Defaults to the bus's, which writes warnings to stderr.
 	Logger zerolog.Logger
 }
 

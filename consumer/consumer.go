@@ -13,6 +13,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/dedup"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/health"
 	"github.com/farandole/farandole/internal/pauses"
 )
@@ -61,7 +62,11 @@ type Consumer struct {
 // New checks configuration and registrations and joins all problems in one
 // error matching [ErrConfig]. It does no I/O and starts nothing.
 func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
+	if b == nil || r == nil {
+		return nil, missing(cfg.Name, b, r)
+	}
 	cfg = cfg.withDefaults()
+	cfg.Logger = b.LoggerOr(cfg.Logger)
 	byType := cfg.Ledger != nil && cfg.Ledger.Partitions() != nil
 	if err := errors.Join(cfg.validate(), r.validate(cfg.From != nil, byType)); err != nil {
 		return nil, err
@@ -95,6 +100,18 @@ func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// missing says what a consumer cannot be made without.
+func missing(name event.Consumer, b *bus.Bus, r *Registry) error {
+	var errs []error
+	if b == nil {
+		errs = append(errs, fmt.Errorf("%w: %s: the bus is nil: connect it first (bus.Connect), and check its error", ErrConfig, name))
+	}
+	if r == nil {
+		errs = append(errs, fmt.Errorf("%w: %s: the registry is nil: make it with NewRegistry, and register handlers with Handle", ErrConfig, name))
+	}
+	return errors.Join(errs...)
 }
 
 // Run consumes until ctx ends, then stops in this order: no more pulls; what
@@ -154,6 +171,7 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 		defer own.leave()
 	}
 	c.begun.Store(true)
+	c.logReady(own)
 	for _, f := range c.feeds {
 		pullers.Go(func() { c.pull(ctx, work, f) })
 		pullers.Go(func() { c.tend(ctx, work, f) })

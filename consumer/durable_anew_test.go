@@ -73,7 +73,7 @@ func TestDurableMadeAnewStartsWhereTheLedgersMemoryDoes(t *testing.T) {
 	s.settled("payment")
 	runs.wantOnce(t, slices.Concat(first, second))
 	told := log.with("made anew")
-	if len(told) != 1 || !strings.Contains(told[0], s.bus.Names().TypeFilter(placed.Type())+`":5`) || !strings.Contains(told[0], `"retention":8000`) {
+	if len(told) != 1 || !strings.Contains(told[0], s.bus.Names().TypeFilter(placed.Type())+`":5`) || !strings.Contains(told[0], `"retention":"8s"`) {
 		t.Errorf("told of the durable: %q, want the retention and 5 events left out", told)
 	}
 }

@@ -28,7 +28,7 @@ func (c *Consumer) fail(ctx context.Context, d *delivery, claim *dedup.Claim, er
 	case cause != nil && !isFinal(err):
 		return c.release(lasting, d, claim, nil, released, 0)
 	case unattempted && !isFinal(err):
-		c.eventLog(d, c.log.Debug()).Err(err).Dur("back_in", after).Msg("not attempted")
+		c.eventLog(d, c.log.Debug()).Err(err).Stringer("back_in", after.Round(time.Millisecond)).Msg("not attempted")
 		return c.release(lasting, d, claim, nil, released, after)
 	case errors.Is(err, ErrNoTimers):
 		return c.failClosed(lasting, d, claim, partTimers, nil, err)
@@ -46,7 +46,7 @@ func (c *Consumer) spend(ctx context.Context, d *delivery, claim *dedup.Claim, e
 	if v.action == park {
 		return c.park(ctx, d, claim, &attempt, v.reason)
 	}
-	c.eventLog(d, c.log.Info()).Err(err).Int(keyAttempt, attempt.Number).Dur("retry_in", v.delay).Bool("yields", v.yields).Msg("handler failed, will retry")
+	c.eventLog(d, c.log.Info()).Err(err).Int(keyAttempt, attempt.Number).Stringer("retry_in", v.delay.Round(time.Millisecond)).Bool("yields", v.yields).Msg("handler failed, will retry")
 	var end result
 	if later := c.deferral(ctx, d, v); later != nil {
 		end = c.postpone(ctx, d, claim, &attempt, later, v.delay)

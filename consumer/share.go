@@ -35,6 +35,8 @@ type share struct {
 	before before
 	// begin is the sequence after which the consumer began ([Config.Start]).
 	begin uint64
+	// old is how many events a new consumer is given that were stored before it began.
+	old uint64
 
 	owned  map[int]*partition
 	feeds  []*reading
@@ -164,11 +166,11 @@ func (s *share) introduce(ctx context.Context) error {
 	if !since.IsZero() {
 		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
 	}
-	old, err := durable.CountPending(ctx, c.bus, c.bus.Names().EventsStream(), cfg)
+	s.old, err = durable.CountPending(ctx, c.bus, c.bus.Names().EventsStream(), cfg)
 	if err != nil {
 		c.log.Debug().Err(err).Msg("old events not counted")
 	}
-	c.beginning().LogOld(ctx, c.log, old, since)
+	c.beginning().LogOld(ctx, c.log, s.old, since)
 	return nil
 }
 

@@ -134,3 +134,27 @@ func (c *Consumer) logRetention(stream jetstream.StreamConfig) {
 	c.log.Info().Str("stream", stream.Name).Str("stream_keeps", keeps).Stringer("ledger_remembers", retention).
 		Msg("the ledger forgets events that the stream still has: a copy that comes later than it remembers takes effect again")
 }
+
+// logReady says what the consumer consumes, and how many events wait for it. With
+// partitions that is known of a new consumer alone: the owners find the others.
+func (c *Consumer) logReady(own *share) {
+	of := fmt.Sprintf("%d types", len(c.registry.types))
+	if len(c.registry.types) == 1 {
+		of = "1 type"
+	}
+	if c.cfg.From != nil {
+		of = fmt.Sprintf("%d subjects of stream %s", len(c.cfg.From.Subjects), c.cfg.From.Name)
+	}
+	var waiting uint64
+	for _, f := range c.feeds {
+		waiting += f.durable.Waiting()
+	}
+	if own != nil {
+		waiting = own.old
+	}
+	text := "ready, consuming " + of
+	if own == nil || own.old > 0 {
+		text += fmt.Sprintf(", %d waiting", waiting)
+	}
+	c.log.Info().Msg(text)
+}

@@ -3,6 +3,7 @@ package consumer_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -167,4 +168,30 @@ func TestNewNameSaysHowManyOldEventsItIsGiven(t *testing.T) {
 			t.Errorf("said %d times that 3 old events come, want once: %s", n, log.String())
 		}
 	})
+}
+
+func TestReadyConsumerSaysWhatItConsumes(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, s *system) {
+		t.Helper()
+		s.publishN(2)
+		var log output
+		cfg := config()
+		cfg.Logger = zerolog.New(&log)
+		p := s.start(cfg, counting(new(tally)), nil)
+		p.handled(2)
+		if n := strings.Count(log.String(), `"message":"ready, consuming 1 type, 2 waiting"`); n != 1 {
+			t.Errorf("said %d times that it is ready: %s", n, log.String())
+		}
+	})
+}
+
+func TestConsumerWithoutABusSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	_, err := consumer.New(nil, nil, config())
+	for _, want := range []string{"payment: the bus is nil", "the registry is nil"} {
+		if !errors.Is(err, consumer.ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("New = %v, want it to say %q", err, want)
+		}
+	}
 }

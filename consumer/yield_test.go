@@ -64,11 +64,13 @@ func TestYieldOutlivesItsProcess(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *system) {
 		t.Helper()
 		var runs tally
-		p := s.start(config(), waitingFor(&runs), nil)
+		cfg := config()
+		cfg.Retry.MaxAttempts = 30 // it may take long until another process is there
+		p := s.start(cfg, waitingFor(&runs), nil)
 		e := s.publish(draft("o-1"))[0]
 		bustest.Eventually(t, soon, func() bool { return p.Stats().Retried == 1 })
 		p.crash()
-		other := s.start(config(), waitingFor(&runs), nil)
+		other := s.start(cfg, waitingFor(&runs), nil)
 		s.publish(paid.New("o-1", orderData{}))
 		bustest.Eventually(t, soon, func() error {
 			if st := other.Stats(); st.Handled != 2 || st.Parked != 0 {

@@ -25,7 +25,7 @@ type Config struct {
 	// Bucket is the KV bucket of the marks, without the system's prefix.
 	// Defaults to "dedup".
 	Bucket string
-	// Logger logs takeovers of claims whose worker died. Defaults to silence.
+	// Logger logs takeovers of claims whose worker died. Defaults to the bus's.
 	Logger zerolog.Logger
 }
 

@@ -29,6 +29,7 @@ func NewKV(b *bus.Bus, cfg Config) (*KV, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Logger = b.LoggerOr(cfg.Logger)
 	if cfg.Bucket == "" {
 		cfg.Bucket = DefaultBucket
 	}

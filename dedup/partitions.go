@@ -23,7 +23,7 @@ type PartitionsConfig struct {
 	// theirs. It costs one more page a group of events. Defaults to false: then only
 	// events after a crash do so.
 	Claims bool
-	// Logger logs what could not be removed or cancelled after a step. Defaults to silence.
+	// Logger logs what could not be removed or cancelled after a step. Defaults to the bus's.
 	Logger zerolog.Logger
 }
 
@@ -54,7 +54,7 @@ func NewPartitions(b *bus.Bus, cfg PartitionsConfig) (*Partitions, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newPartitionStore(b, retention, cfg.Logger)
+	s := newPartitionStore(b, retention, b.LoggerOr(cfg.Logger))
 	return &Partitions{book: book{s, retention}, documents: documents{s}, claims: cfg.Claims, tenures: map[*Tenure]struct{}{}}, nil
 }
 

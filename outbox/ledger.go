@@ -58,6 +58,7 @@ var _ dedup.Ledger = (*Ledger)(nil)
 // bring an event back later, are published on b at once; so is what a relay finds in
 // the outbox. It does no I/O. Errors match [dedup.ErrConfig] or [ErrConfig].
 func NewLedger(o *Outbox, b *bus.Bus, cfg LedgerConfig) (*Ledger, error) {
+	cfg.Relay.Logger = b.LoggerOr(cfg.Relay.Logger)
 	l := &Ledger{marks: &marks{outbox: o, sql: markStatementsOf(o.cfg.Dialect, o.cfg.Prefix)}}
 	var err error
 	if l.Rules, err = dedup.NewRules(b, l.marks, cfg.Retention, cfg.Claims, cfg.Relay.Logger); err != nil {

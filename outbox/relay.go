@@ -58,6 +58,7 @@ func NewRelay(o *Outbox, b *bus.Bus, cfg RelayConfig) (*Relay, error) {
 	if cfg.Feed != nil && o.cfg.Dialect != Postgres {
 		return nil, fmt.Errorf("%w: Feed: the outbox is not in Postgres", ErrConfig)
 	}
+	cfg.Logger = b.LoggerOr(cfg.Logger)
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"

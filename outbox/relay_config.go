@@ -56,7 +56,7 @@ type RelayConfig struct {
 	Feed Feed
 	// Metrics registers the relay's metrics. Defaults to none.
 	Metrics prometheus.Registerer
-	// Logger logs trouble, and rows that are parked. Defaults to silence.
+	// Logger logs trouble, and rows that are parked. Defaults to the bus's.
 	Logger zerolog.Logger
 }
 

@@ -57,7 +57,7 @@ type Config struct {
 	// a base delay of 1 s and a longest delay of 15 min, which outlive any
 	// outage of 15 min. Retry.MaxDelay also bounds a receiver's Retry-After.
 	Consumer consumer.Config
-	// Logger of the consumer. Defaults to silence.
+	// Logger of the consumer. Defaults to the bus's.
 	Logger zerolog.Logger
 }
 

@@ -22,6 +22,7 @@ type Webhook struct {
 	client   *client
 	metrics  *metrics
 	gatherer *prometheus.Registry
+	receiver receiver
 	// longest bounds a Retry-After.
 	longest time.Duration
 }
@@ -30,6 +31,8 @@ type Webhook struct {
 // consumer.ErrConfig, event.ErrInvalidConsumer or event.ErrInvalidType.
 func New(b *bus.Bus, cfg Config) (*Webhook, error) {
 	cfg = cfg.withDefaults()
+	cfg.Logger = b.LoggerOr(cfg.Logger)
+	cfg.Consumer.Logger = cfg.Logger
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -38,6 +41,7 @@ func New(b *bus.Bus, cfg Config) (*Webhook, error) {
 		return nil, ErrConfig
 	}
 	w := &Webhook{gatherer: prometheus.NewRegistry(), longest: cfg.Consumer.Retry.MaxDelay}
+	w.receiver.log = cfg.Logger.With().Str("consumer", string(cfg.Name)).Logger()
 	if w.encoder, err = newEncoder(cfg, target.User); err != nil {
 		return nil, err
 	}
@@ -105,6 +109,7 @@ func (w *Webhook) deliver(ctx context.Context, e event.Event) (consumer.Step, er
 		return consumer.Step{}, consumer.Permanent(err)
 	}
 	a, err := w.client.post(ctx, m)
+	w.receiver.note(ctx, a, err)
 	if !errors.Is(err, resilience.ErrOpen) { // else nothing was sent
 		w.metrics.delivery(a.status, time.Since(start))
 	}

@@ -142,6 +142,35 @@ func TestReceiverThatIsDownIsLeftAlone(t *testing.T) {
 	w.reaches(t, func(st consumer.Stats) bool { return st.Handled == events })
 }
 
+// The first delivery that fails is a warning, those after it are not, and the log says
+// when the receiver is back.
+func TestReceiverThatIsDownIsAWarningAtOnce(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	var up atomic.Bool
+	s := newSite(t, func(_ int, _ http.ResponseWriter, _ *http.Request) {
+		if !up.Load() {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	log := &lines{}
+	cfg := config(s.url)
+	cfg.Consumer.Retry.MaxAttempts = 1000
+	cfg.Logger = zerolog.New(log)
+	w := start(t, b, cfg)
+	publish(t, b, order("a"))
+	const down, again = `{"level":"warn","consumer":"partner","error":"webhook: receiver`, `"the receiver takes events again"`
+	w.reaches(t, func(st consumer.Stats) bool { return st.Retried > 1 })
+	if n := strings.Count(log.String(), down); n != 1 || strings.Contains(log.String(), again) {
+		t.Errorf("warned %d times, want once: %s", n, log)
+	}
+	up.Store(true)
+	w.reaches(t, func(st consumer.Stats) bool { return st.Handled == 1 })
+	if n := strings.Count(log.String(), again); n != 1 {
+		t.Errorf("told %d times that it takes events again, want once: %s", n, log)
+	}
+}
+
 func TestEachRefusalIsOneDeadLetter(t *testing.T) {
 	t.Parallel()
 	elsewhere := newSite(t, status(http.StatusOK))

@@ -24,7 +24,7 @@ type Config struct {
 	// Changed is called with the number of processes, this one included: with the
 	// first one that is known, and with each other one after it. It must be quick.
 	Changed func(n int)
-	// Logger gets a line for each change, and for trouble. Defaults to silence.
+	// Logger gets a line for each change, and for trouble. Defaults to the bus's.
 	Logger zerolog.Logger
 }
 
@@ -50,7 +50,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.validate(); err != nil {
 		return err
 	}
-	group := members.New(members.Config{Bus: cfg.Bus, Consumer: cfg.Name + keys, Partitions: 1, Logger: cfg.Logger})
+	group := members.New(members.Config{Bus: cfg.Bus, Consumer: cfg.Name + keys, Partitions: 1, Logger: cfg.Bus.LoggerOr(cfg.Logger)})
 	ended := make(chan error, 1)
 	go func() { ended <- group.Run(ctx) }()
 	for told := 0; ; {

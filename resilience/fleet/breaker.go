@@ -58,6 +58,7 @@ func New(b *bus.Bus, cfg Config) (*Breaker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	cfg.Logger = b.LoggerOr(cfg.Logger)
 	f := &Breaker{
 		cfg: cfg, local: cfg.Breaker, bus: b, store: pauses.New(b), name: cfg.Breaker.Name(), id: processID(),
 		log:    cfg.Logger.With().Str("consumer", string(cfg.Consumer)).Str("breaker", cfg.Breaker.Name()).Logger(),

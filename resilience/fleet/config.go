@@ -22,7 +22,7 @@ type Config struct {
 	// Ramp is how long it takes from the close until nothing bounds the handlers any
 	// more. They begin with as many at once as there are probes, and double. Defaults to 2 s.
 	Ramp time.Duration
-	// Logger gets a line for each change that is shared. Defaults to silence.
+	// Logger gets a line for each change that is shared. Defaults to the bus's.
 	Logger zerolog.Logger
 }
 

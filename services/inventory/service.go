@@ -31,7 +31,7 @@ type Config struct {
 	// its documents have to be committed with the mark. Defaults to the consumer's
 	// defaults.
 	Consumer consumer.Config
-	// Logger of the service and its consumer. Defaults to silence.
+	// Logger of the service and its consumer. Defaults to the bus's.
 	Logger zerolog.Logger
 }
 
@@ -74,6 +74,7 @@ func New(b *bus.Bus, cfg Config) (*Service, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("inventory: %w", err)
 	}
+	cfg.Logger = b.LoggerOr(cfg.Logger)
 	s := &Service{
 		bus: b, initial: cfg.Stock, reseed: cfg.Reseed, log: cfg.Logger,
 		registry: consumer.NewRegistry(), metrics: prometheus.NewRegistry(),

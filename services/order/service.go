@@ -43,7 +43,7 @@ type Config struct {
 	// Slot is the replication slot through which the relay follows Postgres's
 	// log, change data capture. Defaults to none: it claims rows.
 	Slot string
-	// Logger. Defaults to silence.
+	// Logger. Defaults to the bus's.
 	Logger zerolog.Logger
 }
 
@@ -84,6 +84,7 @@ func New(b *bus.Bus, db *database.Database, cfg Config) (*Service, error) {
 	if cfg.Deadline < time.Second || cfg.Deadline > consumer.MaxTimer {
 		return nil, fmt.Errorf("order: %w: Deadline %v: want at least 1s and at most %v", consumer.ErrConfig, cfg.Deadline, consumer.MaxTimer)
 	}
+	cfg.Logger = b.LoggerOr(cfg.Logger)
 	s := &Service{
 		db: db, table: table{dialect: db.Dialect}, deadline: cfg.Deadline, log: cfg.Logger,
 		registry: consumer.NewRegistry(), metrics: prometheus.NewRegistry(),

@@ -45,7 +45,7 @@ type Config struct {
 	// NoPoison starts the service with the fault "poison" off. Defaults to false:
 	// the fault is on.
 	NoPoison bool
-	// Logger of the consumer. Defaults to silence.
+	// Logger of the consumer. Defaults to the bus's.
 	Logger zerolog.Logger
 }
 
@@ -123,6 +123,7 @@ type Service struct {
 // or consumer.ErrConfig.
 func New(b *bus.Bus, cfg Config) (*Service, error) {
 	cfg = cfg.withDefaults()
+	cfg.Logger = b.LoggerOr(cfg.Logger)
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}

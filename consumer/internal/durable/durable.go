@@ -60,8 +60,9 @@ type Config struct {
 type Durable struct {
 	cfg        Config
 	window     atomic.Int64 // the MaxAckPending that the durable has
-	waitLogged atomic.Bool  // the log has the durable's longer AckWait
-	catchingUp atomic.Bool  // there may be a durable that catches up
+	waiting    atomic.Uint64
+	waitLogged atomic.Bool // the log has the durable's longer AckWait
+	catchingUp atomic.Bool // there may be a durable that catches up
 
 	mu         sync.Mutex
 	remembered []string          // subjects that the ledger was told
@@ -76,6 +77,9 @@ func (d *Durable) Name() string { return string(d.cfg.Consumer) }
 
 // MaxAckPending is what the durable had at the last bind, 0 before the first one.
 func (d *Durable) MaxAckPending() int64 { return d.window.Load() }
+
+// Waiting is how many messages were not acknowledged when the durable was bound first.
+func (d *Durable) Waiting() uint64 { return d.waiting.Load() }
 
 // Bind brings the durable to what this process needs: it makes one that is
 // missing, adds subjects, and raises AckWait and MaxAckPending. A durable that is
@@ -214,9 +218,7 @@ func (d *Durable) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(handled) == 0 {
-		d.beginning().LogOld(ctx, d.cfg.Logger, pending, began)
-	}
+	d.waiting.Store(pending)
 	if len(again) > 0 {
 		d.logSkipped(ctx, cfg, "durable was gone and is made anew: what is older than the ledger remembers may have taken effect and is not delivered")
 	}
@@ -226,6 +228,9 @@ func (d *Durable) create(ctx context.Context) error {
 // adopt adjusts a durable that exists. Subjects that it lacks are added together
 // with a durable that catches up on them.
 func (d *Durable) adopt(ctx context.Context, have *jetstream.ConsumerInfo) error {
+	if d.window.Load() == 0 { // not bound yet
+		d.waiting.Store(max(d.waiting.Load(), have.NumPending+uint64(max(have.NumAckPending, 0))))
+	}
 	filters := filtersOf(have.Config)
 	if err := d.check(have.Config, filters); err != nil {
 		return err
@@ -251,7 +256,11 @@ func (d *Durable) adopt(ctx context.Context, have *jetstream.ConsumerInfo) error
 	}
 	d.mu.Lock()
 	d.dropped = droppedOf(have.Config.Metadata)
+	first := d.remembered == nil
 	d.mu.Unlock()
+	if first {
+		d.introduce(ctx, have.Config)
+	}
 	return d.remember(ctx, filters)
 }
 
@@ -288,7 +297,7 @@ func (d *Durable) adjust(ctx context.Context, have jetstream.ConsumerConfig, fil
 		want.MaxAckPending = max(have.MaxAckPending, d.cfg.MaxAckPending)
 	}
 	if want.AckWait > d.cfg.Lease && !d.waitLogged.Swap(true) {
-		d.cfg.Logger.Info().Str("stream", d.cfg.Stream).Dur("ack_wait", want.AckWait).Dur("lease", d.cfg.Lease).
+		d.cfg.Logger.Info().Str("stream", d.cfg.Stream).Stringer("ack_wait", want.AckWait).Stringer("lease", d.cfg.Lease).
 			Msg("the durable's ack wait is longer than this process's Lease, as another replica needs or needed it: after a crash others take over within the ack wait")
 	}
 	d.window.Store(int64(want.MaxAckPending))

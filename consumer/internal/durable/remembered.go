@@ -29,6 +29,19 @@ func (d *Durable) handled(ctx context.Context) (subjects []string, told bool, er
 	return subjects, told, err
 }
 
+// introduce logs what a consumer is given that the ledger has not heard of.
+func (d *Durable) introduce(ctx context.Context, have jetstream.ConsumerConfig) {
+	handled, _, err := d.handled(ctx)
+	if err != nil || len(handled) > 0 {
+		return // what is wrong with the ledger is told by remember
+	}
+	var since time.Time
+	if have.OptStartTime != nil {
+		since = *have.OptStartTime
+	}
+	d.beginning().LogOld(ctx, d.cfg.Logger, d.Waiting(), since)
+}
+
 // remember tells the ledger what this consumer is given from now on. It comes
 // before the first event of it is handled.
 func (d *Durable) remember(ctx context.Context, filters []string) error {
@@ -79,7 +92,7 @@ func (d *Durable) logSkipped(ctx context.Context, cfg jetstream.ConsumerConfig, 
 		}
 		skipped = skipped.Uint64(f, n)
 	}
-	d.cfg.Logger.Warn().Str("stream", d.cfg.Stream).Dur("retention", d.cfg.Ledger.Retention()).Time("starts_at", *cfg.OptStartTime).
+	d.cfg.Logger.Warn().Str("stream", d.cfg.Stream).Stringer("retention", d.cfg.Ledger.Retention()).Time("starts_at", *cfg.OptStartTime).
 		Dict("skipped", skipped).Msg(text)
 }
 

@@ -84,8 +84,11 @@ func (b Beginning) LogOld(ctx context.Context, log zerolog.Logger, old uint64, s
 	if s, err := b.Bus.Stream(ctx, b.Stream); err == nil && s.CachedInfo().State.FirstTime.After(since) {
 		since = s.CachedInfo().State.FirstTime
 	}
-	log.Warn().Str("stream", b.Stream).Uint64("old_events", old).Time("stored_since", since).
-		Msg("this consumer name is new: it handles the old events that the stream keeps first (Start says otherwise)")
+	line := log.Warn().Str("stream", b.Stream).Uint64("old_events", old)
+	if !since.IsZero() {
+		line = line.Time("stored_since", since)
+	}
+	line.Msg("this consumer name is new: it handles the old events that the stream keeps first (Start says otherwise)")
 }
 
 // LastBefore returns the sequence of the last message that a stream had stored before a time.

@@ -47,7 +47,7 @@ func (g *Group) quit(ctx context.Context) {
 	defer func() { <-g.writing }()
 	g.phase = ended
 	if err := g.send(ctx, nats.Header{"KV-Operation": {"DEL"}}, nil); err != nil {
-		g.log.Info().Err(err).Dur("after", lifetime).Msg("ended, and could not tell the other members, who find it out later")
+		g.log.Info().Err(err).Stringer("after", lifetime).Msg("ended, and could not tell the other members, who find it out later")
 	}
 }
 
