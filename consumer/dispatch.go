@@ -94,6 +94,6 @@ func (c *Consumer) finish(d *delivery, r result) {
 	if d.partition != nil {
 		d.partition.leave()
 	}
-	c.metrics.count(r.outcome)
+	c.metrics.count(d, r.outcome)
 	d.told.end(r.outcome.String(), r.again)
 }

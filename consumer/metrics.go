@@ -54,12 +54,13 @@ func (o outcome) String() string { return outcomeNames[o] }
 // metrics counts outcomes once, for Stats and for Prometheus.
 type metrics struct {
 	counts   [outcomes]atomic.Uint64
+	types    *typeCounts
 	duration prometheus.Histogram
 }
 
 func newMetrics(c *Consumer, r prometheus.Registerer) (*metrics, error) {
 	labels := prometheus.Labels{keyConsumer: string(c.cfg.Name)}
-	m := &metrics{duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+	m := &metrics{types: newTypeCounts(c.cfg.Name, c.bus.Names(), c.registry.types), duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "farandole_handler_seconds", Help: "How long handlers ran.", ConstLabels: labels,
 		Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
 	})}
@@ -70,7 +71,7 @@ func newMetrics(c *Consumer, r prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, value)
 	}
 	collectors := []prometheus.Collector{
-		m.duration, c.unhandled,
+		m.duration, c.unhandled, m.types,
 		gauge("farandole_in_flight", "Deliveries this process holds.", func() float64 { return float64(c.inFlight.size()) }),
 		gauge("farandole_alone", "Events that get no answer while others do.", func() float64 { return float64(c.doubts.size()) }),
 		gauge("farandole_healthy", "1 while the consumer makes progress.", func() float64 {
@@ -80,12 +81,6 @@ func newMetrics(c *Consumer, r prometheus.Registerer) (*metrics, error) {
 			return 1
 		}),
 	}
-	for o := range outcomes {
-		collectors = append(collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "farandole_deliveries_total", Help: "Deliveries by how their journey ended.",
-			ConstLabels: prometheus.Labels{keyConsumer: string(c.cfg.Name), "outcome": o.String()},
-		}, func() float64 { return float64(m.counts[o].Load()) }))
-	}
 	for _, collector := range collectors {
 		if err := r.Register(collector); err != nil {
 			return nil, fmt.Errorf("%w: metrics: %w", ErrConfig, err)
@@ -94,7 +89,11 @@ func newMetrics(c *Consumer, r prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) count(o outcome) { m.counts[o].Add(1) }
+// count counts the end of one delivery's journey.
+func (m *metrics) count(d *delivery, o outcome) {
+	m.counts[o].Add(1)
+	m.types.count(d, o)
+}
 
 func (m *metrics) observe(d time.Duration) { m.duration.Observe(d.Seconds()) }
 

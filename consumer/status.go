@@ -54,10 +54,14 @@ type DurableStatus struct {
 	Pending     uint64 `json:"pending"`
 	AckPending  int    `json:"ack_pending"`
 	Redelivered int    `json:"redelivered"`
+	// Delivered is the sequence up to which it has delivered everything once.
+	Delivered uint64 `json:"-"`
 	// Pulls is how many requests wait for events: none means that nobody reads.
 	Pulls int `json:"pulls"`
 	// PausedUntil is until when the server delivers nothing; zero if it delivers.
 	PausedUntil time.Time `json:"paused_until,omitzero"`
+
+	delivered uint64 // the sequence up to which it has delivered everything once
 }
 
 // PausedStatus is one reason for which a consumer begins nothing.
@@ -152,6 +156,7 @@ func (s *surveyed) status(ctx context.Context, c event.Consumer) (Status, error)
 		has := DurableStatus{
 			Name: d.Name, Subjects: filtersOf(d.Config), Pending: d.NumPending,
 			AckPending: d.NumAckPending, Redelivered: d.NumRedelivered, Pulls: d.NumWaiting,
+			delivered: d.Delivered.Stream,
 		}
 		if d.Paused && d.Config.PauseUntil != nil {
 			has.PausedUntil = d.Config.PauseUntil.UTC()

@@ -60,7 +60,7 @@ func TestMetricsTellTheAnswers(t *testing.T) {
 	w := start(t, b, cfg)
 	publish(t, b, order("a"))
 	w.reaches(t, func(st consumer.Stats) bool { return st.Handled == 1 })
-	for _, want := range []string{"farandole_webhook_delivery_seconds partner 503", "farandole_webhook_delivery_seconds partner 204", "farandole_deliveries_total partner handled"} {
+	for _, want := range []string{"farandole_webhook_delivery_seconds partner 503", "farandole_webhook_delivery_seconds partner 204", "farandole_deliveries_total partner handled order.placed.v1"} {
 		if got := series(t, w.Metrics()); !slices.Contains(got, want) {
 			t.Errorf("%s is missing in %v", want, got)
 		}

@@ -18,6 +18,7 @@ type cli struct {
 	Relay       relayCmd       `cmd:"" help:"Publish the events that services in any language write into an outbox."`
 	DLQ         dlqCmd         `cmd:"" name:"dlq" help:"Dead letters: list, show, replay, discard."`
 	Status      statusCmd      `cmd:"" help:"One screen: streams, consumers and who runs them, what waits, dead letters."`
+	Metrics     metricsCmd     `cmd:"" help:"Serve where the system stands as Prometheus metrics."`
 	Consumer    consumerCmd    `cmd:"" help:"Consumers: list, show, pause, resume, take event types out, delete."`
 	Breaker     breakerCmd     `cmd:"" help:"Breakers that the processes of a consumer share: list, show, open, close."`
 	Bench       benchCmd       `cmd:"" help:"Measure this server: hops a second, on streams of its own."`
