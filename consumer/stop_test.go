@@ -269,7 +269,7 @@ func TestMetricsCountOutcomes(t *testing.T) {
 	bustest.Eventually(t, soon, func() error { return gathered(reg, map[string]float64{"farandole_healthy/": 0}) })
 }
 
-// gathered compares metrics by name and outcome.
+// gathered compares metrics by name and outcome, as sums over event types.
 func gathered(reg *prometheus.Registry, want map[string]float64) error {
 	families, err := reg.Gather()
 	if err != nil {
@@ -290,7 +290,7 @@ func gathered(reg *prometheus.Registry, want map[string]float64) error {
 			if service != "payment" {
 				return fmt.Errorf("%s is of consumer %q", f.GetName(), service)
 			}
-			got[f.GetName()+"/"+outcome] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			got[f.GetName()+"/"+outcome] += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	for name, value := range want {
