@@ -8,16 +8,18 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/farandole/farandole/internal/backoff"
 )
 
 // client is a customer of the order service. It sends each request again, with the
-// same Idempotency-Key, until it gets an answer.
+// same Idempotency-Key and to the next replica, until it gets an answer.
 type client struct {
-	url  string
+	urls []string
 	http *http.Client
+	next atomic.Uint64
 }
 
 const (
@@ -25,8 +27,8 @@ const (
 	clientPause   = 25 * time.Millisecond
 )
 
-func newClient(url string, concurrency int) *client {
-	return &client{url: url, http: &http.Client{
+func newClient(urls []string, concurrency int) *client {
+	return &client{urls: urls, http: &http.Client{
 		Timeout:   clientTimeout,
 		Transport: &http.Transport{MaxIdleConnsPerHost: concurrency},
 	}}
@@ -81,7 +83,8 @@ func (c *client) post(ctx context.Context, path, key string, body []byte) ([]byt
 // try sends a request once. On an error, again is how long to wait before the next
 // try, or 0 if another try would fail as well.
 func (c *client) try(ctx context.Context, path, key string, body []byte) (answer []byte, again time.Duration, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(body))
+	url := c.urls[c.next.Add(1)%uint64(len(c.urls))]
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, 0, err
 	}

@@ -15,7 +15,7 @@ type Faults string
 const (
 	None   Faults = "none"
 	Some   Faults = "some"   // a few of each kind
-	Outage Faults = "outage" // the gateway is down for several seconds, and nothing else; payment and inventory have two replicas
+	Outage Faults = "outage" // the gateway is down for several seconds, and nothing else; each service has two replicas
 	Storm  Faults = "storm"  // many, an outage among them; the same replicas, and every process is killed three times
 )
 

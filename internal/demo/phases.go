@@ -45,7 +45,7 @@ func (r *run) phases(ctx context.Context) (Report, error) {
 
 // trouble places all orders and injects the faults at the same time.
 func (r *run) trouble(ctx context.Context) ([]placedOrder, error) {
-	shop := newClient(r.shop, r.cfg.Concurrency)
+	shop := newClient(r.shops, r.cfg.Concurrency)
 	defer shop.close()
 	crasher := &crasher{
 		victims: r.supervisors, each: r.dose.crashes, over: 2 * r.cfg.Orders, random: r.random(2),

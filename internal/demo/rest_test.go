@@ -117,7 +117,7 @@ func TestKill_commits_nothing_afterwards(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	shop := newClient(s.shop, cfg.Concurrency)
+	shop := newClient(s.shops, cfg.Concurrency)
 	defer shop.close()
 	var placed atomic.Int64
 	done := make(chan error, 1)

@@ -84,7 +84,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	report, err := r.perform(ctx)
 	report.ElapsedMS = time.Since(begun).Milliseconds()
 	if err == nil && cfg.KeepOpen != nil {
-		cfg.KeepOpen(report, Address{NATS: s.server.ClientURL(), Shop: s.shop})
+		cfg.KeepOpen(report, Address{NATS: s.server.ClientURL(), Shop: s.shops[0]})
 	}
 	if err = errors.Join(err, s.stop()); err != nil {
 		return Report{}, err

@@ -50,8 +50,8 @@ func settings(log zerolog.Logger) consumer.Config {
 	}
 }
 
-// orderService starts instances of the order service. All of them listen on the same
-// address and open the same database.
+// orderService starts instances of one replica of the order service. They listen on the
+// same address; all replicas open the same database.
 type orderService struct {
 	addr  string
 	store *store

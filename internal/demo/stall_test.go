@@ -24,7 +24,7 @@ func TestDemo_gives_up_when_nothing_happens_any_more(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	shop := newClient(s.shop, cfg.Concurrency)
+	shop := newClient(s.shops, cfg.Concurrency)
 	defer shop.close()
 	r := newRun(s, time.Now())
 	place := func(seed uint64) {
@@ -88,7 +88,7 @@ func TestClient_comes_again_when_the_service_says(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	c := newClient(server.URL, 1)
+	c := newClient([]string{server.URL}, 1)
 	defer c.close()
 	id, err := c.place(t.Context(), plannedOrder{key: "k"})
 	if err != nil || id != "ord-1" || tries.Load() != 2 {

@@ -28,7 +28,7 @@ type system struct {
 	gateway     *gateway.Server // of another company; it is not killed
 	payment     *paymentService
 	supervisors []*supervisor
-	shop        string // URL of the order service
+	shops       []string // URLs of the order service, one a replica
 	// died gets the error of the first service that ends by itself.
 	died chan error
 }
@@ -57,15 +57,15 @@ func startSystem(ctx context.Context, cfg Config) (s *system, err error) {
 	if s.store, err = newStore(ctx, cfg.DatabaseURL); err != nil {
 		return s, err
 	}
-	shop, err := newOrderService(s.store, cfg.Logger)
-	if err != nil {
-		return s, err
-	}
-	s.shop = shop.url()
 	s.payment = &paymentService{gatewayURL: s.gateway.URL, ledger: cfg.Ledger, log: cfg.Logger, healthy: cfg.Faults == None}
-	s.supervisors = []*supervisor{s.supervisor(string(order.Name), shop.start)}
 	for range doses[cfg.Faults].replicas {
+		shop, err := newOrderService(s.store, cfg.Logger)
+		if err != nil {
+			return s, err
+		}
+		s.shops = append(s.shops, shop.url())
 		s.supervisors = append(s.supervisors,
+			s.supervisor(string(order.Name), shop.start),
 			s.supervisor(string(payment.Name), s.payment.start),
 			s.supervisor(string(inventory.Name), startInventory(cfg.Logger)))
 	}

@@ -34,7 +34,7 @@ func atRest(t *testing.T, databaseURL string) (*system, []string) {
 			t.Error(err)
 		}
 	})
-	shop := newClient(s.shop, cfg.Concurrency)
+	shop := newClient(s.shops, cfg.Concurrency)
 	defer shop.close()
 	orders, err := placeAll(t.Context(), shop, plan(cfg.Orders, cfg.Seed, cfg.Faults), cfg, &atomic.Int64{})
 	if err != nil {
@@ -120,7 +120,7 @@ func tamper(t *testing.T, databaseURL string) {
 	sees(audit.StockKept, "", "held, as in the reservations")
 
 	handleLate(t, s.bus, other, "payment.captured.v1")
-	sees(audit.Sequence, other, "payment.captured.v1 handled by the inventory before order.confirmed.v1")
+	sees(audit.Sequence, other, "payment.captured.v1 handled by inventory before order.confirmed.v1")
 
 	deleteEvent(t, s.bus, victim, "payment.captured.v1")
 	sees(audit.Causation, victim, "inventory.reserved.v1")

@@ -16,7 +16,7 @@ import (
 // dose is how many faults are injected. Some customers cause more of their own
 // ([shares]).
 type dose struct {
-	replicas   int // of payment and inventory; order has one, at the address of the shop
+	replicas   int // of each service
 	crashes    int // how often each process is killed
 	duplicates int // how many of 1,000 events are repeated
 	poison     int // how many messages of each kind of [poisonMessages] are stored

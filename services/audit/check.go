@@ -22,7 +22,6 @@ func check(e Evidence) *checker {
 		c.checkIdentities(id)
 		c.checkPath(id)
 		c.checkFollowUps(id)
-		c.checkOrderOfKey(id)
 	}
 	c.checkStock()
 	c.checkBooks()
@@ -30,6 +29,7 @@ func check(e Evidence) *checker {
 	c.checkOrphans()
 	c.checkOutbox()
 	c.checkInbox()
+	c.checkCourses()
 	c.checkBreakers()
 	c.checkAttempts()
 	c.checkOutage()
@@ -46,8 +46,6 @@ type checker struct {
 	letters    map[string][]Letter // by order
 	parked     map[string]bool     // event keys
 	unsent     map[string]bool     // orders with a parked row in the outbox
-	ends       map[string][]int    // places in Ended, by event key
-	resent     map[string]bool     // event keys
 	violations []Violation
 
 	reservations map[string]Reservation
@@ -60,7 +58,6 @@ func newChecker(e Evidence) *checker {
 	c := &checker{
 		Evidence: e, expected: map[string]bool{}, records: map[string]Order{},
 		charges: map[string][]Charge{}, letters: map[string][]Letter{}, parked: map[string]bool{}, unsent: map[string]bool{},
-		ends: map[string][]int{}, resent: map[string]bool{},
 		reservations: map[string]Reservation{},
 	}
 	ids := map[string]bool{}
@@ -77,12 +74,6 @@ func newChecker(e Evidence) *checker {
 	}
 	for _, r := range e.Reservations {
 		c.reservations[r.Order] = r
-	}
-	for i, key := range e.Ended {
-		c.ends[key] = append(c.ends[key], i)
-	}
-	for _, key := range e.Resent {
-		c.resent[key] = true
 	}
 	for _, l := range e.Letters {
 		c.letters[l.Order] = append(c.letters[l.Order], l)

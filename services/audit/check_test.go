@@ -67,7 +67,10 @@ func sound() Evidence {
 	e.saga("unsent") // its first event could not be published
 	e.Expected = append(e.Expected, "unsent")
 	e.Orders = append(e.Orders, Order{"unsent", "placed", "EUR", 2500, []Item{{"widget", 1}}})
-	e.Ended = []string{"good-" + captured, "late-" + cancelRequested, "regret-" + cancelRequested, "empty-" + captured, "good-" + confirmed}
+	e.Courses = map[string]Course{
+		"inventory": {Ended: []string{"good-" + captured, "late-" + cancelRequested, "regret-" + cancelRequested, "empty-" + captured, "good-" + confirmed}},
+		"payment":   {Ended: []string{"good-" + placed, "empty-" + placed, "empty-" + rejected}},
+	}
 	e.outbox("good", placed, confirmed)
 	e.outbox("late", placed, cancelRequested, cancelled)
 	e.Outbox = append(e.Outbox,
@@ -114,6 +117,22 @@ func (e *Evidence) fail(id string, at int, class string) {
 	e.Attempts = append(e.Attempts, Attempt{
 		Consumer: "payment", EventKey: id + "-" + placed, At: second(at).Add(time.Millisecond), Class: class, Error: "gateway: 503",
 	})
+}
+
+// swap exchanges two ends of a consumer; of one place it makes a second end.
+func swap(e *Evidence, consumer string, i, j int) {
+	c := e.Courses[consumer]
+	if c.Ended[i], c.Ended[j] = c.Ended[j], c.Ended[i]; i == j {
+		c.Ended = append(c.Ended, c.Ended[i])
+	}
+	e.Courses[consumer] = c
+}
+
+// resend says that an event was sent to a consumer again.
+func (e *Evidence) resend(consumer, key string) {
+	c := e.Courses[consumer]
+	c.Resent = append(c.Resent, key)
+	e.Courses[consumer] = c
 }
 
 // outbox appends the published rows of some of an order's events.
@@ -168,8 +187,8 @@ func TestCheck_suffers_copies(t *testing.T) {
 func TestCheck_suffers_a_replay(t *testing.T) {
 	t.Parallel()
 	e := sound()
-	e.Ended = append(e.Ended[1:], e.Ended[0])
-	e.Resent = []string{e.Ended[4]}
+	ended := e.Courses["inventory"].Ended
+	e.Courses["inventory"] = Course{Ended: append(ended[1:], ended[0]), Resent: []string{ended[0]}}
 	if got := Check(e); len(got) != 0 {
 		t.Errorf("violations: %v", got)
 	}
@@ -231,8 +250,17 @@ func TestCheck_names_what_is_broken(t *testing.T) {
 		{"held and given away", func(e *Evidence) { e.Stock[0].Held, e.Stock[0].Available = 0, 98 }, StockKept, "", "1 of widget held, as in the reservations, found 0"},
 		{"held for nobody", func(e *Evidence) { e.reserve("who", "reserved", 1) }, StockKept, "who", "exist"},
 
-		{"handled out of order", func(e *Evidence) { e.Ended[0], e.Ended[4] = e.Ended[4], e.Ended[0] }, Sequence, "good", "payment.captured.v1 handled by the inventory before order.confirmed.v1"},
-		{"handled twice", func(e *Evidence) { e.Ended = append(e.Ended, e.Ended[0]) }, Sequence, "good", "one end of payment.captured.v1"},
+		{"handled out of order", func(e *Evidence) { swap(e, "inventory", 0, 4) }, Sequence, "good", "payment.captured.v1 handled by inventory before order.confirmed.v1"},
+		{"handled out of order by payment", func(e *Evidence) { swap(e, "payment", 1, 2) }, Sequence, "empty", "order.placed.v1 handled by payment before inventory.rejected.v1"},
+		{"sent again and handled too early", func(e *Evidence) {
+			swap(e, "payment", 1, 2)
+			e.resend("payment", "empty-"+rejected)
+		}, Sequence, "empty", "order.placed.v1 handled by payment before inventory.rejected.v1"},
+		{"handled twice", func(e *Evidence) { swap(e, "inventory", 0, 0) }, Sequence, "good", "one end of payment.captured.v1"},
+		{"replayed and handled twice", func(e *Evidence) {
+			swap(e, "inventory", 0, 0)
+			e.resend("inventory", "good-"+captured)
+		}, Sequence, "good", "one end of payment.captured.v1"},
 		{"step applied twice", func(e *Evidence) {
 			again := *e.eventOf("good", captured)
 			again.ID, again.EventKey = "other", "other"

@@ -29,7 +29,7 @@ func Collect(ctx context.Context, b *bus.Bus, orders *sql.DB, booksURL string, e
 		{"events", e.collectEvents},
 		{"order's tables", func(ctx context.Context, b *bus.Bus) error { return e.collectTables(ctx, b, orders) }},
 		{"inventory", e.collectInventory},
-		{"inventory's pages", e.collectPages},
+		{"pages", e.collectPages},
 		{"dead letters", e.collectLetters},
 		{"payment's marks", e.collectAttempts},
 		{"gateway books", func(ctx context.Context, _ *bus.Bus) error { return e.collectBooks(ctx, booksURL) }},
@@ -111,12 +111,26 @@ func (e *Evidence) collectInventory(ctx context.Context, b *bus.Bus) error {
 // pageKey is the size of an event key on a page.
 const pageKey = len(event.BinaryKey{})
 
-// collectPages reads in which order events have ended in the inventory, and which ones
-// were sent to it again (docs/contract.md, "Pages").
+// collectPages reads in which order events have ended, and which ones were sent again.
 func (e *Evidence) collectPages(ctx context.Context, b *bus.Bus) error {
+	e.Courses = map[string]Course{}
+	for _, consumer := range []string{inventory, payment} {
+		c, err := courseOf(ctx, b, consumer)
+		if err != nil {
+			return err
+		}
+		if len(c.Ended) > 0 {
+			e.Courses[consumer] = c
+		}
+	}
+	return nil
+}
+
+// courseOf reads the pages of a consumer (docs/contract.md, "Pages").
+func courseOf(ctx context.Context, b *bus.Bus, consumer string) (c Course, err error) {
 	names := b.Names()
-	pages := follow.Options{Filters: []string{names.Root("ledger." + inventory + ".*.page")}, FromStart: true, NoFollow: true}
-	err := follow.Read(ctx, b, pages, func(m follow.Message) error {
+	pages := follow.Options{Filters: []string{names.Root("ledger." + consumer + ".*.page")}, FromStart: true, NoFollow: true}
+	err = follow.Read(ctx, b, pages, func(m follow.Message) error {
 		ended := len(m.Data)
 		if starts := m.Header.Get("Farandole-Starts"); starts != "" {
 			n, err := strconv.Atoi(starts)
@@ -126,17 +140,17 @@ func (e *Evidence) collectPages(ctx context.Context, b *bus.Bus) error {
 			ended -= n * pageKey
 		}
 		for at := 0; at+pageKey <= ended; at += pageKey {
-			e.Ended = append(e.Ended, string(event.BinaryKey(m.Data[at:at+pageKey]).Key()))
+			c.Ended = append(c.Ended, string(event.BinaryKey(m.Data[at:at+pageKey]).Key()))
 		}
 		return nil
 	})
 	if err != nil {
-		return err
+		return c, err
 	}
-	again := follow.Options{Filters: []string{names.RedriveFilter(inventory)}, FromStart: true, NoFollow: true}
-	return follow.Read(ctx, b, again, func(m follow.Message) error {
+	again := follow.Options{Filters: []string{names.RedriveFilter(event.Consumer(consumer))}, FromStart: true, NoFollow: true}
+	return c, follow.Read(ctx, b, again, func(m follow.Message) error {
 		if ev, err := event.Decode(m.Header, m.Data); err == nil { // what cannot be decoded is of no order
-			e.Resent = append(e.Resent, string(event.EventKeyOf(ev)))
+			c.Resent = append(c.Resent, string(event.EventKeyOf(ev)))
 		}
 		return nil
 	})

@@ -21,10 +21,9 @@ type Evidence struct {
 	// Stock has one element a SKU of the inventory, Reservations one an order.
 	Stock        []Stock
 	Reservations []Reservation
-	// Ended are the event keys on the pages of the inventory, in the order in which the
-	// events have ended. Resent are those of events that were sent to it again.
-	Ended  []string
-	Resent []string
+	// Courses are what the consumers with pages have done, by their names: the inventory,
+	// and payment with the partition ledger.
+	Courses map[string]Course
 	// Letters are the dead letters that are neither replayed nor discarded. Former are
 	// those that were, as far as somebody knows of them.
 	Letters []Letter
@@ -111,6 +110,14 @@ type Reservation struct {
 	Order  string
 	Status string
 	Items  []Item
+}
+
+// Course is in which order a consumer has come to the end of its events.
+type Course struct {
+	// Ended are the event keys on its pages, in the order in which the events have taken
+	// effect. Resent are those of events that were sent to it again.
+	Ended  []string
+	Resent []string
 }
 
 // Letter is one dead letter.

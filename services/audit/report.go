@@ -13,7 +13,7 @@ const (
 	Path       = "path"       // the events of an order follow the rules, each type at most once
 	Causation  = "causation"  // the cause of every event is in the stream
 	FollowUp   = "follow-up"  // each event that must be followed by another caused exactly one
-	Sequence   = "sequence"   // the inventory has handled the events of an order once each, as they are stored
+	Sequence   = "sequence"   // who has pages has handled the events of an order once each, as they are stored
 	Accounting = "accounting" // every event belongs to an order or is in the dead letters
 	Breaker    = "breaker"    // every event of a breaker has the source and the form of one
 	Attempts   = "attempts"   // no attempt was spent while the breaker was not closed
