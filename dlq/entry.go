@@ -87,6 +87,8 @@ func (e *Entry) Complete(n event.Names) {
 type Record struct {
 	Entry
 	Attempts []event.Attempt `json:"attempts"` // over all replays, oldest first
+	// Changes are what people have done to the letter, oldest first.
+	Changes []Change `json:"changes,omitempty"`
 	// Headers are those of the event as the consumer got it, with server
 	// control headers under their renamed names.
 	Headers map[string][]string `json:"headers"`
@@ -130,6 +132,7 @@ func (l *letter) record() Record {
 	return Record{
 		Entry:    l.entry,
 		Attempts: parseAttempts(first(l.header, headerAttempts)),
+		Changes:  changesOf(l.header),
 		Headers:  headers,
 		Data:     l.data,
 	}

@@ -46,6 +46,9 @@ const (
 
 	// headerReplayed is on a letter that is being replayed: JSON of replayedHeader.
 	headerReplayed = "dlq-replayed"
+	// headerChanges is what people have done to the letter: JSON array of Change. It
+	// outlives replays.
+	headerChanges = "dlq-changes"
 	// headerParked is when the letter was stored first, if it was stored again since.
 	headerParked = "dlq-parked" // time
 

@@ -101,6 +101,7 @@ func Letter(n event.Names, failed *nats.Msg, from Origin, s Story, maxPayload in
 			p.put(name, value)
 		}
 	}
+	p.putChanges(past.changes)
 	p.putAttempts(headerAttempts, past.attempts)
 	sayCut()
 	return m, nil
@@ -117,6 +118,7 @@ type past struct {
 	firstClass       string
 	firstError       string
 	attempts         []event.Attempt
+	changes          []Change
 	renamed          map[string][]string
 }
 
@@ -151,6 +153,7 @@ func carriedPast(h nats.Header) past {
 		firstClass: first(h, headerFirstClass),
 		firstError: text(h, headerFirstError),
 		attempts:   parseAttempts(first(h, headerAttempts)),
+		changes:    changesOf(h),
 		renamed:    map[string][]string{},
 	}
 	for name, values := range h {

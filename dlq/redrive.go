@@ -142,6 +142,7 @@ func (p *packer) putPast(past past) {
 		}
 	}
 	p.put(headerCount, formatCount(past.letters))
+	p.putChanges(past.changes)
 	p.putAttempts(headerAttempts, past.attempts)
 }
 

@@ -73,6 +73,11 @@ func (s Summary) Reached() int {
 //
 // Not guaranteed: order with respect to other events of the same key.
 func (q *Queue) Replay(ctx context.Context, s Selection, o ReplayOptions, report func(Result)) (Summary, error) {
+	if o.To != "" {
+		if err := o.To.Validate(); err != nil {
+			return Summary{}, fmt.Errorf("%w: %w", ErrSelection, err)
+		}
+	}
 	w := walk{limit: rate.NewLimiter(rate.Inf, 1), report: report, options: o, do: func(ctx context.Context, s Store, r Ref) (Result, error) {
 		return s.Replay(ctx, r, o)
 	}}

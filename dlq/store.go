@@ -84,6 +84,10 @@ type ReplayOptions struct {
 	Force bool
 	// By is who replays, as in "ada@host", for the letter. Defaults to nobody.
 	By string
+	// To is the consumer to which letters are given before they are replayed: that of a
+	// service under its new name. The result has the letter's new ID. Its old consumer
+	// does not get it any more. Defaults to the consumer that failed.
+	To event.Consumer
 	// Wait has [Queue.Replay] wait until each replay has come to an end: it reports a
 	// letter when it is sent and again when it is [Handled], [FailedAgain] or
 	// [TakenBack]. It ends with ctx, or with [ErrNobody] when for 5 s no worker was there.
@@ -149,6 +153,8 @@ const (
 	Waiting        Status = "waiting"         // replayed, and had not ended when the wait was over
 	TakenBack      Status = "taken_back"      // the replay is taken back; the letter is as before
 	NotReplayed    Status = "not_replayed"    // there is no replay to take back; nothing was done
+	Imported       Status = "imported"        // it is in the store now
+	Exists         Status = "exists"          // there is a letter of this id; nothing was done
 	WouldReplay    Status = "would_replay"    // dry run
 	WouldTakeBack  Status = "would_take_back" // dry run
 	WouldDiscard   Status = "would_discard"   // dry run

@@ -1,6 +1,7 @@
 package dlq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 // Replay sends a letter back to the consumer that failed, and writes on it that it is
 // being replayed. See [Queue.Replay].
 func (s *Stream) Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, error) {
-	number, count := 0, 0
+	number, count, id := 0, 0, ""
 	result, err := s.change(ctx, r, func(l *letter) (Status, error) {
 		count = l.entry.Count
 		m, known, err := s.mark(ctx, l.entry.Consumer, l.entry.EventKey)
@@ -41,21 +42,58 @@ func (s *Stream) Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, er
 		if err != nil {
 			return Failed, err
 		}
+		target := *l
+		if o.To != "" {
+			target.entry.Consumer = o.To
+		}
 		if !o.Force {
-			if err := s.requireConsumer(ctx, l, partitions); err != nil {
+			if err := s.requireConsumer(ctx, &target, partitions); err != nil {
 				return statusOf(err), err
 			}
 		}
 		if o.DryRun {
 			return WouldReplay, nil
 		}
+		if target.entry.Consumer != l.entry.Consumer {
+			var status Status
+			if status, l, m, err = s.handOver(ctx, l, o); status != "" {
+				return status, err
+			}
+			id = l.entry.ID
+		}
 		// A replay must be newer than the one the mark was parked by, else
 		// the consumer takes it for an old one and acknowledges it.
 		number = max(l.entry.Count, m.Replay+1)
 		return s.send(ctx, l, number, partitions, o.By)
 	})
-	result.Replay, result.count = number, count
+	result.Replay, result.count, result.ID = number, count, cmp.Or(id, result.ID)
 	return result, err
+}
+
+// handOver moves a letter to the consumer that o.To names, and returns it with what the
+// ledger knows of it there; or a status if it is not to be replayed.
+func (s *Stream) handOver(ctx context.Context, l *letter, o ReplayOptions) (Status, *letter, Mark, error) {
+	if err := s.move(ctx, l, o.To, o.By); err != nil {
+		return Failed, nil, Mark{}, err
+	}
+	moved, err := s.find(ctx, entryID(o.To, l.entry.EventKey))
+	if err == nil {
+		err = s.follower().look(ctx, &moved.entry)
+	}
+	if err != nil {
+		return Failed, nil, Mark{}, err
+	}
+	m, known, err := s.mark(ctx, o.To, l.entry.EventKey)
+	switch {
+	case err != nil:
+		return Failed, nil, Mark{}, err
+	case known && m.State == StateDone:
+		status, err := s.finish(ctx, moved, AlreadyHandled)
+		return status, nil, Mark{}, err
+	case known && m.underWay(), moved.entry.Replay != nil && moved.entry.Replay.State != ReplayLost:
+		return InProgress, nil, Mark{}, nil
+	}
+	return "", moved, m, nil
 }
 
 // send publishes the replay of a letter, and then writes on the letter that it is being

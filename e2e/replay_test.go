@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,7 @@ import (
 type receiver struct {
 	t      *testing.T
 	url    string
+	name   string
 	server string
 	http   int
 
@@ -28,7 +31,7 @@ type receiver struct {
 
 func newReceiver(t *testing.T) *receiver {
 	t.Helper()
-	r := &receiver{t: t, taken: map[string]int{}, http: freePort(t), refuses: func(string) bool { return true }}
+	r := &receiver{t: t, taken: map[string]int{}, http: freePort(t), name: "payment", refuses: func(string) bool { return true }}
 	answers := httptest.NewServer(http.HandlerFunc(r.answer))
 	t.Cleanup(answers.Close)
 	r.url = answers.URL
@@ -78,7 +81,7 @@ func (r *receiver) took() int {
 // start runs the webhook.
 func (r *receiver) start() *process {
 	r.t.Helper()
-	p := start(r.t, "webhook", "webhook", r.url, "--name", "payment", "--type", "order.placed.v1",
+	p := start(r.t, "webhook", "webhook", r.url, "--name", r.name, "--type", "order.placed.v1",
 		"--server", r.server, "--http", fmt.Sprintf("127.0.0.1:%d", r.http))
 	p.ready(localURL(r.http))
 	return p
@@ -226,4 +229,74 @@ func TestBulk_replays_at_once(t *testing.T) {
 	if r.took() != n {
 		t.Errorf("%d events taken, want %d", r.took(), n)
 	}
+}
+
+func TestEdit_before_a_replay(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	p := r.start()
+	ids := r.deadLetters(2)
+	r.refuse("ord-")
+
+	r.says(2, "EDITOR", "edit", ids[0])
+	editor := []string{`EDITOR=sed -i s/ord-0-/mended-0/`}
+	edit := func(code int, want string, env []string, args ...string) {
+		t.Helper()
+		got := runWith(t, env, append(args, "--server", r.server)...)
+		if got.code != code || !strings.Contains(got.stdout+got.stderr, want) {
+			t.Errorf("%v: exit %d, want %d and %q of\n%s%s", args, got.code, code, want, got.stdout, got.stderr)
+		}
+	}
+	edit(1, "nothing is changed", []string{"EDITOR=false"}, "dlq", "edit", ids[0])
+	edit(1, "the data is not JSON", []string{"EDITOR=sed -i s/}//"}, "dlq", "edit", ids[0])
+	edit(0, "+   \"order\": \"mended-0\"", editor, "dlq", "edit", ids[0])
+	edit(0, "nothing changed", editor, "dlq", "edit", ids[0])
+	r.says(0, "edited by ", "show", ids[0])
+	r.says(1, `id is "x", not `, "replay", ids[0], "--set-header", "ce-id=x")
+	r.says(2, "of one letter", "replay", "--all", "--data", "{}")
+	r.says(0, "1 handled", "replay", ids[0], "--wait", "--set-header", "ce-priority=high")
+
+	file := filepath.Join(t.TempDir(), "data.json")
+	if err := os.WriteFile(file, []byte(`{"order":"mended-1"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.says(0, "1 handled", "replay", ids[1], "--wait", "--data", "@"+file)
+	r.await(0)
+	r.mu.Lock()
+	if r.taken[`{"order":"mended-0"}`] != 1 || r.taken[`{"order":"mended-1"}`] != 1 {
+		t.Errorf("taken %v", r.taken)
+	}
+	r.mu.Unlock()
+	p.stopCleanly()
+}
+
+func TestLetters_are_exported_imported_and_given_to_a_renamed_service(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	p := r.start()
+	ids := r.deadLetters(2)
+	file := filepath.Join(t.TempDir(), "letters")
+	if err := os.WriteFile(file, []byte(r.run(0, "dlq", "export").stdout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.run(0, "dlq", "discard", ids[0], "--yes")
+	r.says(0, "2 selected: 1 exists, 1 imported", "import", file)
+	r.says(0, "imported by ", "show", ids[0])
+	p.stopCleanly()
+
+	r.says(1, "no consumer billing exists", "replay", "--all", "--to", "billing")
+	// A consumer with a new name is given all events that are kept. What it has handled by
+	// then is not handled again.
+	r.name = "billing"
+	r.refuse("ord-1-")
+	r.start()
+	bustest.Eventually(t, patience, func() bool { return r.took() == 1 && len(r.await(3)) == 3 })
+	r.refuse()
+	r.says(0, "2 selected: 1 already handled, 1 handled", "replay", "--consumer", "payment", "--to", "billing", "--wait")
+	r.await(0)
+	if r.took() != 2 {
+		t.Errorf("%d events taken", r.took())
+	}
+	r.says(0, "discarded at", "show", ids[0])
+	r.says(0, "handled by ", "show", strings.Replace(ids[0], "payment", "billing", 1))
 }

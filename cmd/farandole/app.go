@@ -125,16 +125,29 @@ func (a *app) confirm(yes bool, question string) error {
 	if !a.asks {
 		return usageErrorf("%s needs --yes: there is no terminal to ask on", question)
 	}
+	yes, err := a.ask(question)
+	if err == nil && !yes {
+		a.say("nothing done")
+		err = errSilent
+	}
+	return err
+}
+
+// agreed asks a question if there is somebody to answer it.
+func (a *app) agreed(question string) bool {
+	if !a.asks {
+		return false
+	}
+	yes, err := a.ask(question)
+	return err == nil && yes
+}
+
+func (a *app) ask(question string) (bool, error) {
 	fmt.Fprintf(a.err, "%s? [y/N] ", question)
 	answer, err := a.in.ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the answer: %w", err)
+		return false, fmt.Errorf("read the answer: %w", err)
 	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return nil
-	default:
-		a.say("nothing done")
-		return errSilent
-	}
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes", nil
 }

@@ -18,9 +18,11 @@ type dlqCmd struct {
 	List    dlqListCmd    `cmd:"" help:"List dead letters, newest first. Changes nothing."`
 	Show    dlqShowCmd    `cmd:"" help:"Show one dead letter with its whole story."`
 	Replay  dlqReplayCmd  `cmd:"" help:"Send dead letters back to the one consumer that failed, and parked rows to the relay. Twice is harmless."`
+	Edit    dlqEditCmd    `cmd:"" help:"Change the event of one dead letter, by $EDITOR or --data, and keep its identity."`
 	Discard dlqDiscardCmd `cmd:"" help:"Close dead letters for good."`
 	Stats   dlqStatsCmd   `cmd:"" help:"Count dead letters by kind of failure."`
 	Export  dlqExportCmd  `cmd:"" help:"Write dead letters as JSON lines, oldest first."`
+	Import  dlqImportCmd  `cmd:"" help:"Store dead letters that export has written. Those that are there stay as they are."`
 }
 
 // reasons are what --reason takes.

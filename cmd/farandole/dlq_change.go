@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/terminal"
 )
 
@@ -21,7 +22,9 @@ type dlqReplayCmd struct {
 	Canary    bool          `help:"Replay 1, then 10, then 100 and so on, and wait each time: go on only if those were handled."`
 	MaxFailed percentage    `default:"10%" placeholder:"SHARE" help:"The greatest share of a canary's step that may fail again. Default: ${default}."`
 	Force     bool          `help:"Replay also what the ledger cannot vouch for: it may take effect twice; and where no consumer would get it."`
-	Cancel    bool          `help:"Take replays back that their consumer has not begun. The letters are as before."`
+	To        string        `placeholder:"CONSUMER" help:"Give the letters to this consumer first: their service was renamed."`
+	dlqEdit
+	Cancel bool `help:"Take replays back that their consumer has not begun. The letters are as before."`
 }
 
 // percentage is a part of a whole: "10%", "0.1".
@@ -57,7 +60,9 @@ func (c *dlqReplayCmd) validate(wait bool) error {
 		return usageErrorf("dlq replay: --first chooses among many; name ids without it")
 	case c.Timeout != 0 && !waits || c.Timeout < 0:
 		return usageErrorf("dlq replay: --timeout %v: it is for --wait and --canary", c.Timeout)
-	case c.Cancel && (c.Force || c.Rate > 0 || waits || c.First > 0):
+	case c.given() && (len(c.IDs) != 1 || c.DryRun):
+		return usageErrorf("dlq replay: --data and --set-header change the event of one letter: name its id, without --dry-run")
+	case c.Cancel && (c.given() || c.To != "" || c.Force || c.Rate > 0 || waits || c.First > 0):
 		return usageErrorf("dlq replay: --cancel goes with ids, a filter or --all, and --dry-run")
 	}
 	return nil
@@ -74,7 +79,7 @@ func (c *dlqReplayCmd) Run(ctx context.Context, a *app) error {
 	if err := c.validate(wait); err != nil {
 		return err
 	}
-	r := results{app: a, json: c.JSON, named: len(c.IDs) > 0, waits: (wait || c.Canary) && !c.DryRun}
+	r := results{app: a, json: c.JSON, named: len(c.IDs) > 0, to: c.To, waits: (wait || c.Canary) && !c.DryRun}
 	selection := c.selection(a.now())
 	selection.First = c.First
 	if c.Cancel {
@@ -89,9 +94,18 @@ func (c *dlqReplayCmd) Run(ctx context.Context, a *app) error {
 	}
 	o := dlq.ReplayOptions{
 		DryRun: c.DryRun, Rate: c.Rate, Force: c.Force, By: operator(),
-		Wait: wait, Canary: c.Canary, MaxFailed: float64(c.MaxFailed),
+		Wait: wait, Canary: c.Canary, MaxFailed: float64(c.MaxFailed), To: event.Consumer(c.To),
+	}
+	edit, err := c.read(a)
+	if err != nil {
+		return err
 	}
 	return r.run(ctx, "replay", "replayed", func(q *dlq.Queue) (dlq.Summary, error) {
+		if c.given() {
+			if _, err := saveEdit(ctx, a, q, c.IDs[0], edit); err != nil {
+				return dlq.Summary{}, err
+			}
+		}
 		return q.Replay(ctx, selection, o, r.add)
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ type results struct {
 	json bool
 	// named says that the letters were named one by one, so that each has an answer.
 	named bool
+	// to is the consumer that gets the letters, "" for the one that failed.
+	to string
 	// waits says that a letter is reported again when its replay has ended.
 	waits    bool
 	progress *progress
@@ -49,7 +52,7 @@ func (r *results) add(res dlq.Result) {
 		if r.gone == nil {
 			r.gone = map[string]int{}
 		}
-		r.gone[res.ID[:strings.LastIndexByte(res.ID, '.')]]++
+		r.gone[cmp.Or(r.to, res.ID[:strings.LastIndexByte(res.ID, '.')])]++
 	}
 	if err := r.print(res, r.waits && sent); r.err == nil {
 		r.err = err

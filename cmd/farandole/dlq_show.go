@@ -110,6 +110,17 @@ func printLetter(sb *strings.Builder, field func(name, value string), r dlq.Reco
 				terminal.FirstLine(at.Class+": "+at.Error))
 		}
 	}
+	if len(r.Changes) > 0 {
+		sb.WriteString("changes\n")
+		for _, c := range r.Changes {
+			fmt.Fprintf(sb, "  %s  %s\n", c.At.UTC().Format(time.RFC3339), terminal.FirstLine(strings.TrimSpace(c.What+" by "+c.By)))
+			if c.Diff != "" {
+				for _, line := range terminal.Data([]byte(c.Diff)) {
+					fmt.Fprintf(sb, "    %s\n", line)
+				}
+			}
+		}
+	}
 	if strings.Contains(r.Error, "\n") {
 		sb.WriteString("last error\n")
 		block(sb, []byte(r.Error))

@@ -118,21 +118,24 @@ func contentID(d event.Draft) (string, error) {
 }
 
 // data reads the event's data, from where --data says.
-func (c *publishCmd) data(a *app) ([]byte, error) {
+func (c *publishCmd) data(a *app) ([]byte, error) { return a.dataOf("publish", c.Data) }
+
+// dataOf reads data as a flag of this command says: as given, @FILE, or - for stdin.
+func (a *app) dataOf(command, flag string) ([]byte, error) {
 	switch {
-	case c.Data == "-":
+	case flag == "-":
 		data, err := io.ReadAll(a.in)
 		if err != nil {
-			return nil, fmt.Errorf("publish: read stdin: %w", err)
+			return nil, fmt.Errorf("%s: read stdin: %w", command, err)
 		}
 		return data, nil
-	case strings.HasPrefix(c.Data, "@"):
-		data, err := os.ReadFile(c.Data[1:])
+	case strings.HasPrefix(flag, "@"):
+		data, err := os.ReadFile(flag[1:])
 		if err != nil {
-			return nil, fmt.Errorf("publish: %w", err)
+			return nil, fmt.Errorf("%s: %w", command, err)
 		}
 		return data, nil
 	default:
-		return []byte(c.Data), nil
+		return []byte(flag), nil
 	}
 }
