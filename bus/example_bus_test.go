@@ -2,59 +2,53 @@ package bus_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
+	"net/http"
+	"net/http/httptest"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/natsserver"
-	"github.com/farandole/farandole/topology"
 )
 
-// A service connects, provisions what it needs, and publishes. Publishing the
-// same event again is recognised.
-func ExampleConnect() {
-	ctx := context.Background()
-	server, err := natsserver.Start(natsserver.Config{NoListen: true})
-	if err != nil {
-		log.Fatal(err)
-	}
-	b, err := bus.Connect(ctx, bus.Config{Source: "/shop/orders", InProcess: server})
-	if err != nil {
-		log.Fatal(err)
-	}
-	plan, err := topology.Provision(ctx, b, topology.New(b.Names(), topology.Config{}))
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Print(plan)
+type order struct {
+	Total int64 `json:"total"`
+}
 
-	type placed struct {
-		Total int64 `json:"total"`
-	}
-	e, err := b.Seal(event.Define[placed]("order.placed.v1").New("ord-7f3a", placed{Total: 2500}))
+var placed = event.Define[order]("order.placed.v1")
+
+// A service publishes from an HTTP handler in one line. A request that is sent again is
+// the same event, because its key is the event's id.
+func ExampleBus_Emit() {
+	ctx := context.Background()
+	// A server in this process. A service connects to one: bus.Connect(ctx, bus.Config{URL: ...}).
+	b, stop, err := bustest.StartBus(ctx, bus.Config{Source: "/shop/orders"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	for range 2 {
-		receipt, err := b.Publish(ctx, e)
-		if err != nil {
-			log.Fatal(err)
+	place := func(w http.ResponseWriter, r *http.Request) {
+		draft := placed.New("ord-7f3a", order{Total: 2500}).WithID(r.Header.Get("Idempotency-Key"))
+		if _, err := b.Emit(r.Context(), draft); err != nil {
+			http.Error(w, "not stored, or perhaps: send it again", http.StatusServiceUnavailable)
+			return
 		}
-		fmt.Printf("%+v\n", receipt)
+		w.WriteHeader(http.StatusAccepted)
 	}
-	if err := errors.Join(b.Close(), server.Stop()); err != nil {
+
+	for range 2 {
+		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/orders", nil)
+		r.Header.Set("Idempotency-Key", "request-1")
+		place(w, r)
+		fmt.Println(w.Code)
+	}
+	receipt, err := b.Emit(ctx, placed.New("ord-7f3a", order{Total: 2500}).WithID("request-1"))
+	fmt.Printf("%+v %v\n", receipt, err)
+	if err := stop(); err != nil {
 		log.Fatal(err)
 	}
 	// Output:
-	// create  TIMERS
-	// create  EVENTS
-	// create  DLQ
-	// create  KV_dedup
-	// create  KV_state
-	// create  KV_pauses
-	// create  KV_members
-	// {Stream:EVENTS Sequence:1 Duplicate:false}
-	// {Stream:EVENTS Sequence:1 Duplicate:true}
+	// 202
+	// 202
+	// {Stream:EVENTS Sequence:1 Duplicate:true} <nil>
 }

@@ -53,6 +53,20 @@ func (b *Bus) Seal(d event.Draft) (event.Event, error) { return b.cfg.Names.Seal
 // Message is [event.Names.Message] with this bus's names.
 func (b *Bus) Message(e event.Event) (*nats.Msg, error) { return b.cfg.Names.Message(e) }
 
+// Emit makes an event of a draft and stores it, as from an HTTP handler:
+//
+//	_, err := b.Emit(r.Context(), placed.New("ord-7f3a", order))
+//
+// Without an id of its own each call stores another event: who may be asked twice says
+// which event it is, by [event.Draft.WithID]. Errors are those of [Bus.Seal] and [Bus.Publish].
+func (b *Bus) Emit(ctx context.Context, d event.Draft) (Receipt, error) {
+	e, err := b.Seal(d)
+	if err != nil {
+		return Receipt{}, err
+	}
+	return b.Publish(ctx, e)
+}
+
 // Publish stores one event and returns where. After an error matching
 // [ErrUnavailable] the event may be stored or not; publishing it again is
 // safe and then gives a receipt with Duplicate set if it was. Other data under the

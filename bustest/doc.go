@@ -9,5 +9,8 @@
 // first test asks for it; [Main] stops it and reports leaked goroutines. A test
 // that has to stop or reconfigure its server starts its own with [StartServer].
 //
+// Without a server, [Handle] runs one handler, and [World] several services with their
+// retries and timers, in virtual time.
+//
 // This package imports nats-server: import it from tests only.
 package bustest

@@ -64,7 +64,10 @@ type Timer struct {
 // timer that could not be set matches [consumer.ErrTimer]. With an error there
 // are no effects: nothing would be stored.
 //
-// Not simulated: retries, the handler timeout, deduplication and dead letters.
+// A handler that works in a database gets its transaction by outbox.WithTx(ctx, tx).
+//
+// Not simulated: retries, deduplication, dead letters and what other services do, for
+// which see [World]; the handler timeout.
 func Handle(ctx context.Context, r *consumer.Registry, name event.Consumer, e event.Event) (Effects, error) {
 	step, err := r.Invoke(ctx, event.Names{}, e)
 	if err == nil {
@@ -73,10 +76,15 @@ func Handle(ctx context.Context, r *consumer.Registry, name event.Consumer, e ev
 	if err != nil {
 		return Effects{}, err
 	}
+	return effectsOf(name, e, step, e.Time(), EventTime)
+}
+
+// effectsOf is what a step makes durable. Timers count from when the event was stored.
+func effectsOf(name event.Consumer, e event.Event, step consumer.Step, stored, now time.Time) (Effects, error) {
 	effects := Effects{Events: make([]event.Event, 0, len(step.Events)), Cancelled: step.Cancel}
 	for i, draft := range step.Events {
 		id := consumer.DerivedIdentity(name, e, i)
-		id.Source, id.Time = "/"+string(name), EventTime
+		id.Source, id.Time = "/"+string(name), now
 		sealed, err := draft.Seal(id)
 		if err != nil {
 			return Effects{}, fmt.Errorf("bustest: outgoing event %d of %s: %w", i, e.Type(), err)
@@ -84,7 +92,7 @@ func Handle(ctx context.Context, r *consumer.Registry, name event.Consumer, e ev
 		effects.Events = append(effects.Events, sealed)
 	}
 	for _, t := range step.Timers {
-		due := e.Time().Add(t.After)
+		due := stored.Add(t.After)
 		id := consumer.TimerIdentity(name, e, t.ID(), due)
 		id.Source = "/" + string(name)
 		sealed, err := t.Event.Seal(id)

@@ -124,11 +124,16 @@ func (c Config) withDefaults() Config {
 	c.Lease = cmp.Or(c.Lease, 15*time.Second)
 	c.Grace = cmp.Or(c.Grace, 10*time.Second)
 	c.MaxCrashes = cmp.Or(c.MaxCrashes, 5)
-	c.Retry.MaxAttempts = cmp.Or(c.Retry.MaxAttempts, 5)
-	c.Retry.BaseDelay = cmp.Or(c.Retry.BaseDelay, 500*time.Millisecond)
-	c.Retry.MaxDelay = cmp.Or(c.Retry.MaxDelay, max(30*time.Second, c.Retry.BaseDelay))
-	c.Retry.DeferAfter = cmp.Or(c.Retry.DeferAfter, 10*time.Second)
+	c.Retry = c.Retry.withDefaults()
 	return c
+}
+
+func (p RetryPolicy) withDefaults() RetryPolicy {
+	p.MaxAttempts = cmp.Or(p.MaxAttempts, 5)
+	p.BaseDelay = cmp.Or(p.BaseDelay, 500*time.Millisecond)
+	p.MaxDelay = cmp.Or(p.MaxDelay, max(30*time.Second, p.BaseDelay))
+	p.DeferAfter = cmp.Or(p.DeferAfter, 10*time.Second)
+	return p
 }
 
 // forRedrives is how many of InFlight are for the event stream, with From.

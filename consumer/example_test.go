@@ -5,30 +5,21 @@ import (
 	"fmt"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/natsserver"
-	"github.com/farandole/farandole/topology"
 )
 
 // A service: one handler and a Run. The handler returns what follows from the
 // event; the consumer makes it durable, once.
 func Example() {
-	srv, err := natsserver.Start(natsserver.Config{NoListen: true}) // in production: bus.Config.URL
-	if err != nil {
-		panic(err)
-	}
-	defer srv.Stop() //nolint:errcheck // an example
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	b, err := bus.Connect(ctx, bus.Config{InProcess: srv, Source: "/shop"})
+	b, end, err := bustest.StartBus(ctx, bus.Config{Source: "/shop"}) // in production: bus.Connect
 	if err != nil {
 		panic(err)
 	}
-	defer b.Close() //nolint:errcheck // an example
-	if _, err := topology.Provision(ctx, b, topology.New(b.Names(), topology.Config{})); err != nil {
-		panic(err)
-	}
+	defer end() //nolint:errcheck // an example
 
 	type order struct {
 		Total int64 `json:"total"`

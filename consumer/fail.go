@@ -101,6 +101,34 @@ func decide(err error, failures int, p RetryPolicy, random float64) verdict {
 	return verdict{action: retry, delay: max(atLeast, backoff.FullJitter(p.BaseDelay, p.MaxDelay, failures-1, random)), yields: gives}
 }
 
+// Answer is what a consumer does about a handler's error, in tests without a server
+// (package bustest).
+type Answer struct {
+	// Reason is that of the dead letter, as in "permanent". It is empty if the event comes again.
+	Reason string
+	// After is when it comes again.
+	After time.Duration
+	// Spent is false if this was no attempt.
+	Spent bool
+	// HoldsKey says that the next events of its key wait meanwhile.
+	HoldsKey bool
+}
+
+// Answer is what becomes of an event after an error of its handler, which is not [Skip].
+// failures counts the failed attempts, this one included. The delay is in the middle of
+// its interval, where a consumer draws it.
+func (p RetryPolicy) Answer(err error, failures int) Answer {
+	p = p.withDefaults()
+	if after, unattempted := notYetOf(err); unattempted && !isFinal(err) {
+		return Answer{After: after, HoldsKey: true}
+	}
+	v := decide(err, failures, p, 0.5)
+	if v.action == park {
+		return Answer{Reason: v.reason, Spent: true}
+	}
+	return Answer{After: v.delay, Spent: true, HoldsKey: !v.yields && v.delay <= p.DeferAfter}
+}
+
 // draw is an event's place in its jitter intervals, uniform over events and the
 // same on every replica: u for all its retries but the last, 1-u for that. Each
 // delay on its own is full jitter, so events that failed together do not come back

@@ -102,6 +102,12 @@ func (r *Registry) handlerOf(n event.Names, eventType string) (h handler, t even
 	return nil, t, err
 }
 
+// Handles reports whether a type has a handler, its own or that of a pattern.
+func (r *Registry) Handles(t event.Type) bool {
+	h, _, err := r.handlerOf(event.Names{}, string(t))
+	return h != nil && err == nil
+}
+
 // Types returns the registered event types in the order of registration.
 func (r *Registry) Types() []event.Type { return append([]event.Type(nil), r.types...) }
 

@@ -98,6 +98,13 @@ type Draft struct {
 	err error
 }
 
+// WithID returns the draft with an event id: a request that is sent again with the same id
+// is the same event.
+func (d Draft) WithID(id string) Draft {
+	d.ID = id
+	return d
+}
+
 // Identity is what sealing adds to a draft.
 type Identity struct {
 	ID, Source  string    // required; together they identify the event

@@ -42,12 +42,24 @@ var (
 // has ended. A consumer whose handler returns the latter waits for the database and
 // spends no attempt.
 func Tx(ctx context.Context) (*sql.Tx, error) {
+	if tx, ok := ctx.Value(txKey{}).(*sql.Tx); ok {
+		return tx, nil
+	}
 	r, ok := ctx.Value(runKey{}).(*handlerRun)
 	if !ok {
 		return nil, ErrNoHandler
 	}
 	return r.begin(ctx)
 }
+
+// WithTx returns a context in which [Tx] is tx, for tests that call a handler without a
+// ledger (package bustest).
+func WithTx(ctx context.Context, tx *sql.Tx) context.Context {
+	return context.WithValue(ctx, txKey{}, tx)
+}
+
+// txKey is the key of what WithTx keeps.
+type txKey struct{}
 
 // runKey is the key of a [handlerRun] in its handler's context.
 type runKey struct{}

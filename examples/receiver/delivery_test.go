@@ -18,7 +18,6 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
-	"github.com/farandole/farandole/internal/letters"
 )
 
 func TestBothModesArriveAsTheyWere(t *testing.T) {
@@ -99,10 +98,7 @@ func TestRefusedEventIsReplayed(t *testing.T) {
 	f := newFront(t, func(_ int, w http.ResponseWriter, req *http.Request) { r.Load().ServeHTTP(w, req) })
 	w := deliver(t, b, config(f.url))
 	publish(t, b, order("o1"))
-	queue, err := letters.Open(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	queue := dlq.Open(b, nil)
 	bustest.Eventually(t, within, func() error {
 		page, err := queue.List(t.Context(), dlq.Filter{Consumer: "partner"}, dlq.PageOptions{})
 		if err == nil && (len(page.Entries) != 1 || !strings.Contains(page.Entries[0].Error, "no valid signature")) {
@@ -114,7 +110,7 @@ func TestRefusedEventIsReplayed(t *testing.T) {
 		t.Fatalf("%d requests, %d taken", n, wrong.count(t))
 	}
 	r.Store(mended)
-	summary, err := queue.Replay(t.Context(), dlq.Selection{All: true}, dlq.ReplayOptions{}, nil)
+	summary, err := queue.Replay(t.Context(), dlq.Selection{All: true}, dlq.ReplayOptions{Force: true}, nil)
 	if err != nil || summary.Counts[dlq.Replayed] != 1 {
 		t.Fatalf("%+v, %v", summary, err)
 	}

@@ -5,8 +5,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"go/parser"
+	"go/token"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -167,6 +170,26 @@ func graph(t *testing.T) map[string][]string {
 		}
 		if !pkg.Standard {
 			all[pkg.ImportPath] = pkg.Imports
+		}
+	}
+}
+
+// What examples show can be copied: neither they nor their tests import what is internal.
+func TestExamplesImportNothingInternal(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../examples/*/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d examples, %v", len(files), err)
+	}
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range parsed.Imports {
+			if strings.HasPrefix(spec.Path.Value, `"`+module+"internal/") {
+				t.Errorf("%s imports %s", file, spec.Path.Value)
+			}
 		}
 	}
 }
