@@ -179,6 +179,67 @@ func TestProberDies(t *testing.T) {
 	})
 }
 
+// The prober is told to stop in the middle of its probe, which is cut off and spends no
+// attempt: another one probes.
+func TestProberStops(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(s *system) {
+		first := s.start()
+		s.balanced(1)
+		second := s.start()
+		s.balanced(2)
+		hang := make(chan struct{})
+		s.gateway.down.Store(true)
+		s.publish(40)
+		s.opens()
+		s.gateway.hang.Store(&hang)
+		var prober string
+		bustest.Eventually(s, soon, func() bool {
+			b := s.shared()
+			prober = b.Prober
+			return b.State == pauses.HalfOpen
+		})
+		s.gateway.down.Store(false)
+		s.gateway.hang.Store(nil)
+		other := second
+		for _, p := range []*process{first, second} {
+			if p.fleet.ID() == prober {
+				p.stop()
+			} else {
+				other = p
+			}
+		}
+		close(hang)
+		s.done(40)
+		s.closes()
+		if st := other.consumer.Stats(); st.Parked > 0 {
+			s.Errorf("%+v", st)
+		}
+	})
+}
+
+// A probe that panics says nothing of the dependency: the breaker neither closes, nor
+// stays half-open for ever.
+func TestProbePanics(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(s *system) {
+		s.start()
+		s.gateway.down.Store(true)
+		s.publish(10)
+		s.opens()
+		s.gateway.panics.Store(true)
+		calls := s.gateway.calls.Load()
+		bustest.Eventually(s, soon, func() bool { return s.gateway.calls.Load() > calls })
+		if b := s.shared(); b.State == pauses.Closed {
+			s.Errorf("closed by a probe that has panicked: %+v", b)
+		}
+		s.gateway.panics.Store(false)
+		s.gateway.down.Store(false)
+		s.done(10)
+		s.closes()
+	})
+}
+
 // Both processes open at once: it is one opening, and one of them probes.
 func TestTwoOpenAtOnce(t *testing.T) {
 	t.Parallel()

@@ -39,9 +39,10 @@ var (
 
 // gateway is a dependency that is down at times, and counts its calls.
 type gateway struct {
-	down  atomic.Bool
-	calls atomic.Int64
-	hang  atomic.Pointer[chan struct{}]
+	down   atomic.Bool
+	calls  atomic.Int64
+	hang   atomic.Pointer[chan struct{}]
+	panics atomic.Bool
 }
 
 func (g *gateway) call(ctx context.Context) error {
@@ -52,6 +53,9 @@ func (g *gateway) call(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+	if g.panics.Load() {
+		panic("gateway")
 	}
 	if g.down.Load() {
 		return errDown
@@ -112,6 +116,7 @@ type process struct {
 	bus      *bus.Bus
 	consumer *consumer.Consumer
 	breaker  *resilience.Breaker
+	guard    *resilience.Guard
 	fleet    *fleet.Breaker
 	log      *lines
 	stop     func()
@@ -129,6 +134,8 @@ func (s *system) start() *process {
 		}
 	}
 	p.breaker, err = resilience.NewBreaker(resilience.BreakerConfig{Name: "gateway", Failures: failures, OpenFor: openFor, Probes: probes})
+	must()
+	p.guard, err = resilience.New(resilience.Config{Name: "gateway", Breaker: p.breaker})
 	must()
 	r := consumer.NewRegistry()
 	consumer.Handle(r, placed, p.handle)
@@ -169,16 +176,7 @@ func (p *process) kill() {
 }
 
 func (p *process) handle(ctx context.Context, e event.Event, _ struct{}) (consumer.Step, error) {
-	permit, err := p.breaker.Allow()
-	if err == nil {
-		err = p.gateway.call(ctx)
-		outcome := resilience.Success
-		if err != nil {
-			outcome = resilience.Failure
-		}
-		permit.Done(outcome, err)
-	}
-	if err != nil {
+	if err := p.guard.Do(ctx, p.gateway.call); err != nil {
 		return consumer.Step{}, p.fleet.Excuse(err)
 	}
 	p.mu.Lock()
