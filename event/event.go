@@ -171,7 +171,12 @@ func (d Draft) attributes(id Identity, p *parsed, x extensions) (values, extensi
 		extension{ExtKey, string(d.Key)},
 		extension{ExtCorrelation, cmp.Or(d.Correlation, id.Correlation, string(d.Key))})
 	for _, e := range [...]extension{{ExtCausation, id.Causation}, {ExtTraceparent, id.Traceparent}, {ExtTracestate, id.Tracestate}} {
-		if _, replaced := d.Extensions[e.name]; e.text != "" && !replaced {
+		_, replaced := d.Extensions[e.name]
+		if e.name == ExtTracestate { // it belongs to its trace
+			_, other := d.Extensions[ExtTraceparent]
+			replaced = replaced || other
+		}
+		if e.text != "" && !replaced {
 			x = append(x, e)
 		}
 	}

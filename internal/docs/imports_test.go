@@ -26,6 +26,7 @@ var heavy = map[string]string{
 	"github.com/jackc/pgx/v5":           "pgx",
 	"github.com/jackc/pglogrepl":        "pglogrepl",
 	"modernc.org/sqlite":                "sqlite",
+	"go.opentelemetry.io/otel":          "otel",
 }
 
 func TestImports(t *testing.T) {
@@ -73,9 +74,10 @@ func carry(t *testing.T, all map[string][]string) {
 	t.Helper()
 	tests := regexp.MustCompile(`^internal/testkit/`)
 	apart := regexp.MustCompile(`^(bustest|cmd|e2e|examples|internal|services)(/|$)`)
-	unasked := regexp.MustCompile(`^(nats-server|pgx|pglogrepl|sqlite|cmd/.*|services/.*|internal/(demo|natsserver))$`)
+	unasked := regexp.MustCompile(`^(nats-server|pgx|pglogrepl|sqlite|otel|cmd/.*|services/.*|internal/(demo|natsserver))$`)
 	asked := map[string][]string{
 		"outbox/postgres": {"pgx"}, "outbox/postgres/internal/target": {"pgx"}, "outbox/postgres/cdc": {"pgx", "pglogrepl"}, "outbox/sqlite": {"sqlite"},
+		"tracing": {"otel"},
 	}
 	for pkg := range all {
 		name, ours := strings.CutPrefix(pkg, module)
