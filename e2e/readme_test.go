@@ -2,6 +2,8 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,16 +14,17 @@ import (
 	"github.com/farandole/farandole/bustest"
 )
 
-// The commands that README.md shows for its first service make it react.
-func TestReadmeCommandsReachTheFirstService(t *testing.T) {
+// The commands that README.md shows for its first service make it react, show what
+// cannot be handled, and mend it.
+func TestReadmeLeadsThroughTheFirstTenMinutes(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := regexp.MustCompile("(?s)<!-- run -->\n```\n(.*?)```").FindSubmatch(readme)
-	if shown == nil {
-		t.Fatal("README.md has no block of commands after <!-- run -->")
+	var shown []byte
+	for _, block := range regexp.MustCompile("(?s)<!-- run -->\n```\n(.*?)```").FindAllSubmatch(readme, -1) {
+		shown = append(shown, block[1]...)
 	}
 	server := bustest.StartServer(t, bustest.ServerConfig{})
 	if r := run(t, "--server", server.URL(), "topology", "apply"); r.code != 0 {
@@ -38,7 +41,7 @@ func TestReadmeCommandsReachTheFirstService(t *testing.T) {
 		t.Fatal(err)
 	}
 	coupons := exec.CommandContext(ctx, service)
-	commands := exec.CommandContext(ctx, "bash", "-ec", string(shown[1]))
+	commands := exec.CommandContext(ctx, "bash", "-ec", string(shown))
 	coupons.Env = append(environment(), "NATS_URL="+server.URL())
 	commands.Env = append(environment(), "NATS_URL="+server.URL(), "PATH="+dir+":"+os.Getenv("PATH"))
 	if err := coupons.Start(); err != nil {
@@ -51,7 +54,12 @@ func TestReadmeCommandsReachTheFirstService(t *testing.T) {
 	if err := coupons.Wait(); err != nil {
 		t.Errorf("the service: %v", err)
 	}
-	if err != nil || !strings.Contains(string(out), "10 % off for Ada") {
+	for _, want := range []string{"10 % off for Ada", "10 % off for Bob", "cannot unmarshal"} {
+		if !strings.Contains(string(out), want) {
+			err = errors.Join(err, fmt.Errorf("no %q", want))
+		}
+	}
+	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
