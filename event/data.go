@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -53,9 +54,9 @@ func decodeData[T any](body []byte) (T, error) {
 	var exact, folded T
 	if err := json.Unmarshal(body, &exact, rules); err != nil {
 		if fault := syntaxFault(body); fault != nil { // it says where
-			err = fault
+			return exact, fault
 		}
-		return exact, err
+		return exact, kindFault(err)
 	}
 	err := json.Unmarshal(body, &folded, rules, json.MatchCaseInsensitiveNames(true))
 	if err != nil || !reflect.DeepEqual(exact, folded) {
@@ -144,6 +145,19 @@ func place(d *jsontext.Decoder) string {
 		return string(at)
 	}
 	return "data"
+}
+
+// kindFault says which value has another kind than its field, without Go's words.
+func kindFault(err error) error {
+	var wrong *jsonv1.UnmarshalTypeError
+	if !errors.As(err, &wrong) || wrong.Err != nil {
+		return err
+	}
+	at := "data"
+	if wrong.Field != "" {
+		at = "/" + strings.ReplaceAll(wrong.Field, ".", "/")
+	}
+	return fmt.Errorf("%s: %s, want %s", at, wrong.Value, text.JSONKind(wrong.Type)) //nolint:errorlint // it has no more to say
 }
 
 // syntaxFault says where body is not JSON, or repeats a member; nil if it is well.

@@ -213,3 +213,26 @@ func BenchmarkDefinition_Decode(b *testing.B) {
 		})
 	}
 }
+
+// What a type of Go is called, and that there is one, is of no use to whoever has
+// to mend the data.
+func TestDataOfAnotherKindIsRefusedInTheWordsOfJSON(t *testing.T) {
+	t.Parallel()
+	type item struct {
+		Quantity int64 `json:"quantity"`
+	}
+	type cart struct {
+		Name  string `json:"name"`
+		Items []item `json:"items"`
+	}
+	for body, want := range map[string]string{
+		`{"name":["Bob"]}`:               "/name: array, want a string",
+		`{"items":[{"quantity":"two"}]}`: "/items/0/quantity: string, want a whole number of 64 bits",
+		`{"items":[{"quantity":1.5}]}`:   "/items/0/quantity: number 1.5, want a whole number of 64 bits",
+		`[]`:                             "data: array, want an object",
+	} {
+		if _, err := event.Define[cart]("a.b.v1").Decode(with(body)); err == nil || !strings.HasSuffix(err.Error(), "data of a.b.v1: "+want) {
+			t.Errorf("%s: %v, want %s", body, err, want)
+		}
+	}
+}

@@ -8,11 +8,12 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"reflect"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/farandole/farandole/internal/text"
 )
 
 // ReadJSON reads the body of a request, one JSON document, into a struct. It
@@ -77,7 +78,7 @@ func explain(err error, body []byte) Fault {
 	case errors.As(err, &wrong) && errors.Is(err, json.ErrUnknownName):
 		return Fault{Pointer: fragment(wrong.JSONPointer), Detail: "is no member, or one that is spelt in another way"}
 	case errors.As(err, &wrong):
-		detail := "must be " + kindOf(wrong.GoType)
+		detail := "must be " + text.JSONKind(wrong.GoType)
 		if wrong.JSONPointer == "" {
 			detail = "it " + detail
 		}
@@ -89,27 +90,3 @@ func explain(err error, body []byte) Fault {
 
 // fragment is a pointer as a URI fragment.
 func fragment(p jsontext.Pointer) string { return "#" + (&url.URL{Path: string(p)}).EscapedPath() }
-
-// kindOf names what JSON has to have for a Go type.
-func kindOf(t reflect.Type) string {
-	for t != nil && t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t == nil {
-		return "something else"
-	}
-	switch t.Kind() {
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Struct, reflect.Map:
-		return "an object"
-	case reflect.Slice, reflect.Array:
-		return "an array"
-	case reflect.Float32, reflect.Float64:
-		return "a number"
-	default:
-		return fmt.Sprintf("a whole number of %d bits", t.Bits())
-	}
-}
