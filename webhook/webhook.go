@@ -65,12 +65,27 @@ func New(b *bus.Bus, cfg Config) (*Webhook, error) {
 	return w, nil
 }
 
+const (
+	// failureRate is how large a part of the requests has to fail until the breaker opens.
+	failureRate = 0.5
+	// mostCalls bounds how many requests it takes to judge.
+	mostCalls = 40
+	// timeouts is over how many timeouts the breaker looks back, so that a receiver which
+	// never answers gets enough requests.
+	timeouts = 3
+)
+
 // newGuard returns the policies of requests to the receiver: a breaker. Retries are the
 // consumer's, and the timeout is that of a delivery, which may be several requests.
+//
+// It opens at a rate, and not after failures in a row: one event that the receiver
+// always answers with a 500 is no outage. With all its attempts it makes less than half
+// of the requests that it takes to judge.
 func newGuard(cfg Config, r prometheus.Registerer) (*resilience.Guard, error) {
 	name := string(cfg.Name)
 	breaker, err := resilience.NewBreaker(resilience.BreakerConfig{
-		Name: name, ProbeTimeout: 2 * cfg.Timeout, Metrics: r, Logger: cfg.Logger,
+		Name: name, FailureRate: failureRate, Window: timeouts * cfg.Timeout, MinCalls: min(2*cfg.Consumer.Retry.MaxAttempts+1, mostCalls),
+		ProbeTimeout: 2 * cfg.Timeout, Metrics: r, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("webhook: %w", err)

@@ -129,7 +129,7 @@ func TestReceiverThatIsDownIsLeftAlone(t *testing.T) {
 		publish(t, b, order(fmt.Sprint("o", i)))
 	}
 	w.reaches(t, func(st consumer.Stats) bool { return st.Released >= events })
-	if n, most := len(s.requests()), 5+2+3; n > most { // they open it, were under way, or are probes
+	if n, most := len(s.requests()), 2*8+1+2+3; n > most { // they open it, were under way, or are probes
 		t.Errorf("%d requests while the receiver is down, want at most %d", n, most)
 	}
 	if st := w.Stats(); st.Parked != 0 || st.Retried > uint64(len(s.requests())) {
@@ -140,6 +140,32 @@ func TestReceiverThatIsDownIsLeftAlone(t *testing.T) {
 	}
 	up.Store(true)
 	w.reaches(t, func(st consumer.Stats) bool { return st.Handled == events })
+}
+
+// One event that the receiver always refuses is no outage: the others are sent, and none
+// of them waits for a breaker.
+func TestOneEventThatAlwaysFailsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	b := bustest.NewBus(t)
+	s := newSite(t, func(_ int, w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Ce-Id") == "bad" {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	cfg := config(s.url)
+	cfg.Consumer.Retry.MaxAttempts = 15
+	w := start(t, b, cfg)
+	publish(t, b, order("bad"))
+	w.reaches(t, func(st consumer.Stats) bool { return st.Retried >= 8 })
+	const others = 5
+	for i := range others {
+		publish(t, b, order(fmt.Sprint("o", i)))
+		w.reaches(t, func(st consumer.Stats) bool { return st.Handled == uint64(i+1) }) //nolint:gosec // few
+	}
+	w.reaches(t, func(st consumer.Stats) bool { return st.Parked == 1 })
+	if st := w.Stats(); st.Released > 0 || len(s.requests()) != 15+others {
+		t.Errorf("%d requests, %+v: a breaker has rejected some", len(s.requests()), st)
+	}
 }
 
 // The first delivery that fails is a warning, those after it are not, and the log says
