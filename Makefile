@@ -26,8 +26,12 @@ test: ## the tests as they come
 race: ## the tests with the race detector, in random order
 	go test -race -gcflags=modernc.org/sqlite/lib=-race=false -shuffle=on ./...
 
+.PHONY: images
+images: ## the base images that containers need, as far as they are missing (minutes the first time)
+	e2e/images.sh
+
 .PHONY: e2e
-e2e: ## black-box tests, those that need Docker and Postgres included
+e2e: images ## black-box tests, those that need Docker and Postgres included
 	FARANDOLE_REQUIRE=docker,postgres go test -count=1 -timeout=45m ./e2e
 
 .PHONY: chaos

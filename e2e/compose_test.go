@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -158,6 +159,8 @@ func TestCompose(t *testing.T) {
 	t.Run("orders are in Postgres", d.ordersInPostgres)
 	t.Run("TestNats_syncs_every_write", d.syncsEveryWrite)
 	t.Run("hardened", d.hardened)
+	t.Run("NATS wants a password", d.login)
+	t.Run("health of JetStream", d.healthOfJetStream)
 	t.Run("dead letter", d.deadLetter)
 	t.Run("kill payment", d.killPayment)
 	t.Run("kill Postgres", d.killPostgres)
@@ -202,10 +205,10 @@ func (d *deployment) syncsEveryWrite(t *testing.T) {
 	}
 }
 
-// No container of ours, nor Postgres's, can write to its root file system or is
-// root, and only order and payment can be reached, from this machine.
+// No container can write to its root file system, is root, or may take all of the
+// machine; and only order and payment can be reached, from this machine.
 func (d *deployment) hardened(t *testing.T) {
-	for _, service := range []string{"order", "payment", "inventory", "gateway", "postgres"} {
+	for _, service := range servers {
 		out, err := docker(t.Context(), "inspect", "--format",
 			"{{.HostConfig.ReadonlyRootfs}} {{.Config.User}} {{range $p, $b := .HostConfig.PortBindings}}{{range $b}}{{.HostIp}}{{end}}{{end}}",
 			d.container(service))
@@ -219,6 +222,41 @@ func (d *deployment) hardened(t *testing.T) {
 		if err != nil || strings.TrimSpace(out) != want {
 			t.Errorf("%s: %q, %v; want %q", service, out, err, want)
 		}
+		out, err = docker(t.Context(), "inspect", "--format",
+			"{{.HostConfig.CapDrop}} {{.HostConfig.Memory}} {{.HostConfig.NanoCpus}} {{.HostConfig.PidsLimit}}", d.container(service))
+		if err != nil || !regexp.MustCompile(`^\[ALL\]( [1-9]\d*){3}$`).MatchString(out) {
+			t.Errorf("%s: dropped capabilities and limits of memory, CPU and processes: %q, %v", service, out, err)
+		}
+		env, err := docker(t.Context(), "inspect", "--format", "{{.Config.Env}} {{.Config.Cmd}}", d.container(service))
+		if err != nil || strings.Contains(env, "PASSWORD=") && !strings.Contains(env, "export NATS_PASSWORD=\"'$(cat") {
+			t.Errorf("%s shows a password to whoever inspects it: %s, %v", service, env, err)
+		}
+	}
+}
+
+// Who has no password gets nothing from NATS.
+func (d *deployment) login(t *testing.T) {
+	d.cli("topology", "plan")
+	out, err := d.try(t.Context(), "run", "--rm", "-T", "-e", "NATS_PASSWORD_FILE=", "-e", "NATS_PASSWORD=wrong", "cli", "topology", "plan")
+	if err == nil || !strings.Contains(err.Error(), "the server refused the login") {
+		t.Errorf("with a wrong one: %s, %v", out, err)
+	}
+}
+
+// The health check fails on a server without JetStream.
+func (d *deployment) healthOfJetStream(t *testing.T) {
+	check, err := docker(t.Context(), "inspect", "--format", "{{index .Config.Healthcheck.Test 1}}", d.container("nats"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := `nats-server -p 4333 -m 8333 >/dev/null 2>&1 & pid=$!
+		until wget -q -O /dev/null http://127.0.0.1:8333/healthz; do sleep 0.1; done
+		if ` + strings.ReplaceAll(check, ":8222", ":8333") + `; then echo healthy; else echo unhealthy; fi; kill $pid`
+	if out := strings.TrimSpace(d.inside(script)); out != "unhealthy" {
+		t.Errorf("a server without JetStream is %s by %s", out, check)
+	}
+	if out := strings.TrimSpace(d.inside("if " + check + "; then echo healthy; fi")); out != "healthy" {
+		t.Errorf("the server is not healthy by %s", check)
 	}
 }
 

@@ -8,17 +8,24 @@
 #   postgres:17-alpine  this machine's Postgres, whatever its version, and busybox
 #
 # An image that is already there is left alone: a real one always, a stand-in
-# while its label tells that what went into it has not changed. Needs Docker, Go,
-# Postgres and a static busybox.
+# while its label tells that what went into it has not changed. What was compiled
+# is kept in ~/.cache/farandole-images, so that only the first time takes minutes.
+# Needs Docker, Go, Postgres and a static busybox.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly label=farandole.standin
+readonly cache=${XDG_CACHE_HOME:-$HOME/.cache}/farandole-images
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# say TEXT: how far the image is, with the seconds since the start.
+say() { printf 'images.sh: %3ds %s\n' "$SECONDS" "$image: $1"; }
+
 missing() { echo "images.sh: $1 is missing (Debian: $2)" >&2; exit 1; }
 
+command -v docker >/dev/null || missing docker docker.io
+docker info >/dev/null 2>&1 || { echo 'images.sh: the Docker daemon does not answer: start it' >&2; exit 1; }
 busybox=$(command -v busybox) || missing busybox busybox-static
 
 digest() { cat "$@" "$busybox" e2e/images.sh <(go version) | sha256sum | cut -c1-16; }
@@ -27,7 +34,7 @@ digest() { cat "$@" "$busybox" e2e/images.sh <(go version) | sha256sum | cut -c1
 current() {
 	local have
 	have=$(docker image inspect --format "{{ index .Config.Labels \"$label\" }}" "$1" 2>/dev/null) || return 1
-	[[ $have == "" || $have == "<no value>" || $have == "$2" ]]
+	[[ $have == "" || $have == "<no value>" || $have == "$2" ]] && say 'is there'
 }
 
 # skeleton DIR: a root file system with a shell and the usual tools.
@@ -53,25 +60,43 @@ import() {
 	done
 	docker import --change "LABEL $label=$digest" "$@" "$dir.tar" "$image" >/dev/null
 	if [[ -n $old ]]; then docker rmi "$old" >/dev/null 2>&1 || true; fi # in use: it stays
-	echo "images.sh: built $image ($digest)"
+	say "built ($digest)"
+}
+
+# counted: a line for each 100 packages that go build -v names; other lines as they are.
+counted() {
+	local line n=0
+	while IFS= read -r line; do
+		if [[ $line =~ ^[A-Za-z0-9._~/-]+$ ]]; then
+			((++n % 100)) || say "$n compiled"
+		else
+			printf '%s\n' "$line" >&2
+		fi
+	done
+	say "$n compiled, the others were"
 }
 
 golang() {
 	local image=golang:1.26 digest proxy modules root=$work/golang
 	digest=$(digest go.mod go.sum)
 	current "$image" "$digest" && return
+	say 'copying the toolchain'
 	skeleton "$root"
-	mkdir -p "$root/usr/local/go" "$root/go/pkg/mod"
+	mkdir -p "$root/usr/local/go" "$root/go/pkg/mod" "$root/root/.cache" "$cache"
 	tar -C "$(go env GOROOT)" --exclude=./test --exclude=./api --exclude=./doc --exclude='*_test.go' --exclude=testdata -c . |
 		tar -C "$root/usr/local/go" -x
 	# A module cache of its own, filled from this machine's, holds what go.mod needs and no more.
+	say 'downloading modules'
 	go mod download
 	proxy=file://$(go env GOMODCACHE)/cache/download
 	export GOMODCACHE=$root/go/pkg/mod GOFLAGS=-modcacherw GOPROXY=$proxy GOSUMDB=off
 	go mod download
 	# What the program imports is compiled once, here, and not in each build of its image.
 	modules=$(go list -deps -f '{{ with .Module }}{{ if not .Main }}{{ $.ImportPath }}{{ end }}{{ end }}' ./cmd/farandole)
-	CGO_ENABLED=0 GOCACHE=$root/root/.cache/go-build go build -trimpath $modules
+	say "compiling $(wc -w <<<"$modules") packages and what they import"
+	CGO_ENABLED=0 GOCACHE=$cache/go-build go build -v -trimpath $modules 2>&1 | counted
+	cp -r "$cache/go-build" "$root/root/.cache/"
+	say 'importing'
 	import "$root" "$image" "$digest" \
 		--change 'ENV PATH=/usr/local/go/bin:/go/bin:/bin GOPATH=/go GOTOOLCHAIN=local GOPROXY=off' \
 		--change 'WORKDIR /go'
@@ -81,6 +106,7 @@ nats() {
 	local image=nats:2.15-alpine digest root=$work/nats
 	digest=$(digest <(grep nats-io/nats-server go.sum))
 	current "$image" "$digest" && return
+	say 'compiling'
 	skeleton "$root"
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$root/usr/local/bin/nats-server" github.com/nats-io/nats-server/v2
 	# As the real image's: flags alone mean nats-server.
@@ -105,6 +131,7 @@ postgres() {
 	[[ -x $bin/postgres ]] || missing Postgres postgresql
 	digest=$(digest <("$bin/postgres" --version))
 	current "$image" "$digest" && return
+	say "copying $bin"
 	skeleton "$root"
 	# It looks for its files where it was built to.
 	share=$("$bin/pg_config" --sharedir)
@@ -127,7 +154,7 @@ postgres() {
 		if [ "$#" -eq 0 ] || [ "${1#-}" != "$1" ]; then set -- postgres "$@"; fi
 		if [ "$1" = postgres ] && [ ! -s "$PGDATA/PG_VERSION" ]; then
 			user=${POSTGRES_USER:-postgres}
-			printf '%s\n' "${POSTGRES_PASSWORD:?must be set}" |
+			cat "${POSTGRES_PASSWORD_FILE:?must be set}" |
 				initdb --username="$user" --pwfile=/dev/stdin --encoding=UTF8 --no-locale --auth-local=trust --auth-host=trust
 			echo "host all all all scram-sha-256" >>"$PGDATA/pg_hba.conf"
 			echo "listen_addresses = '*'" >>"$PGDATA/postgresql.conf"

@@ -36,6 +36,10 @@ func main() {
 	// If a pipe's reader ends early ("| head -1"), SIGPIPE would kill the process at
 	// any point. Ignored, it becomes the error EPIPE, with which the command ends.
 	signal.Ignore(syscall.SIGPIPE)
+	if err := readSecrets(); err != nil {
+		fmt.Fprintf(os.Stderr, "farandole: %s\n", terminal.Printable(err.Error()))
+		os.Exit(exitUsage)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// After the first signal the default action is restored, so that a second one
 	// ends the process at once.
