@@ -83,7 +83,7 @@ func (c *breakerListCmd) Run(ctx context.Context, a *app) error {
 			a.say("no breakers")
 			return nil
 		}
-		table := terminal.NewTable("BREAKER", "STATE", "UNTIL", ">OPENED", "SINCE", "BY", "WHY")
+		table := a.table("~BREAKER", "STATE", "UNTIL", ">OPENED", "SINCE", "~BY", "~WHY")
 		for _, s := range all {
 			table.Row(terminal.Cell(s.Name(), 65), stateOf(s), untilOf(s), terminal.Number(s.Opened), terminal.Age(a.now(), s.At),
 				terminal.Cell(s.By, 32), cmp.Or(terminal.Cell(s.Why, 60), "-"))

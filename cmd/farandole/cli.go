@@ -9,6 +9,8 @@ type cli struct {
 	Connection connection `embed:"" group:"connection"`
 	LogLevel   string     `enum:",debug,info,warn,error,off" default:"" env:"FARANDOLE_LOG_LEVEL" placeholder:"LEVEL" help:"Least level logged to stderr: debug, info, warn, error or off. Default: warn; off for demo."`
 
+	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
+
 	Demo        demoCmd        `cmd:"" help:"Run a whole system in this process, with injected faults, and audit it at the end."`
 	Serve       serveCmd       `cmd:"" help:"Run services."`
 	Topology    topologyCmd    `cmd:"" help:"Streams and buckets: show what differs from what is wanted, or change it."`

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -16,7 +19,7 @@ import (
 // those of the nats CLI, as far as it has them.
 type connection struct {
 	Server   string   `short:"s" env:"NATS_URL" placeholder:"URL" help:"NATS servers, comma-separated. Default: nats://127.0.0.1:4222."`
-	Context  string   `env:"NATS_CONTEXT" placeholder:"NAME" help:"A context of the nats CLI."`
+	Context  string   `env:"NATS_CONTEXT" placeholder:"NAME" help:"A context of the nats CLI. Default: the one that nats context select has chosen, unless --server is given."`
 	Creds    string   `env:"NATS_CREDS" placeholder:"FILE" help:"Credentials file."`
 	User     string   `env:"NATS_USER" help:"User name."`
 	Password string   `env:"NATS_PASSWORD" help:"Password; better in the environment than on the command line."`
@@ -57,8 +60,29 @@ func (w *waitFlag) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
+// selectedContext is the context that "nats context select" has chosen, "" for none. It
+// is where that command keeps it.
+func selectedContext() string {
+	dir := os.Getenv("XDG_CONFIG_HOME")
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return ""
+		}
+		dir = filepath.Join(home, ".config")
+	}
+	name, err := os.ReadFile(filepath.Join(dir, "nats", "context.txt")) //nolint:gosec // where the user keeps it
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(name))
+}
+
 // config returns the settings of a connection with this name.
 func (c connection) config(name string, log zerolog.Logger) bus.Config {
+	if c.Server == "" && c.Context == "" {
+		c.Context = selectedContext()
+	}
 	return bus.Config{
 		URL:         c.Server,
 		Name:        "farandole " + name,

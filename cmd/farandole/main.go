@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string, std streams) (code int) {
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups(groups),
-		kong.Vars{"reasons": reasons, "concurrency": strconv.Itoa(hopbench.DefaultConcurrency)},
+		kong.Vars{"version": versionLine(), "reasons": reasons, "concurrency": strconv.Itoa(hopbench.DefaultConcurrency)},
 	)
 	if err != nil {
 		fmt.Fprintf(std.err, "farandole: %v\n", err)

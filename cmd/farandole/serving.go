@@ -137,7 +137,7 @@ func (s *serving) startGateway() error {
 func (s *serving) connect(ctx context.Context, service string) (*bus.Bus, error) {
 	cfg := s.connection.config(service, s.log)
 	if s.server != nil {
-		cfg.InProcess = s.server
+		cfg.InProcess, cfg.Context = s.server, ""
 	}
 	b, err := bus.Connect(ctx, cfg)
 	if err != nil {

@@ -131,8 +131,9 @@ func (c *tailCmd) print(a *app, m follow.Message, e event.Event, problem string)
 		return err
 	}
 	t, id := e.Type(), e.ID()
-	err := a.printf("%s  %-28s  %-24s  %s", m.Time.Local().Format("15:04:05.000"), terminal.Printable(t),
+	line := fmt.Sprintf("%s  %-28s  %-24s  %s", terminal.Clock(a.now(), m.Time), terminal.Printable(t),
 		terminal.Printable(string(event.PartitionKey(e))), terminal.Printable(id))
+	err := a.printf("%s", terminal.Cut(line, a.columns))
 	if err == nil && c.ShowData {
 		err = a.printf("    %s", strings.Join(terminal.Data(e.Data()), "\n    "))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"runtime"
 	"runtime/debug"
 )
@@ -41,5 +42,11 @@ func (c *versionCmd) Run(a *app) error {
 			Go       string `json:"go"`
 		}{v, revision, runtime.Version()})
 	}
-	return a.printf("farandole %s (%s)", v, runtime.Version())
+	return a.printf("%s", versionLine())
+}
+
+// versionLine is the version for people.
+func versionLine() string {
+	v, _ := buildVersion()
+	return fmt.Sprintf("farandole %s (%s)", v, runtime.Version())
 }

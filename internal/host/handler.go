@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/farandole/farandole/internal/web"
 )
 
 // Handler is what the process answers to everybody: the parts' routes, /healthz
@@ -26,7 +28,7 @@ func (h *Host) Handler() http.Handler {
 	if h.cfg.Metrics != nil {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(h.cfg.Metrics, promhttp.HandlerOpts{}))
 	}
-	return mux
+	return web.Problems(mux)
 }
 
 // AdminHandler is what the process answers to operators: the parts' Admin
@@ -39,7 +41,7 @@ func (h *Host) AdminHandler() http.Handler {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		h.ready(w, error.Error)
 	})
-	return mux
+	return web.Problems(mux)
 }
 
 func mount(mux *http.ServeMux, routes map[string]http.Handler) {

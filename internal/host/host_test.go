@@ -259,3 +259,23 @@ func TestHost_lets_requests_finish_before_parts_stop(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestHost_answers_unknown_paths_and_methods_with_problem_documents(t *testing.T) {
+	t.Parallel()
+	h := New(Config{Parts: []Part{{Name: "order"}}})
+	for name, tt := range map[string]struct {
+		handler      http.Handler
+		method, path string
+		status       int
+	}{
+		"path":       {h.Handler(), http.MethodGet, "/nowhere", http.StatusNotFound},
+		"method":     {h.Handler(), http.MethodPost, "/healthz", http.StatusMethodNotAllowed},
+		"admin path": {h.AdminHandler(), http.MethodGet, "/nowhere", http.StatusNotFound},
+	} {
+		w := httptest.NewRecorder()
+		tt.handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, nil))
+		if w.Code != tt.status || w.Header().Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: %d %v %s", name, w.Code, w.Header(), w.Body)
+		}
+	}
+}

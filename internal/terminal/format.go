@@ -32,6 +32,16 @@ func Age(now, t time.Time) string {
 	}
 }
 
+// Clock writes when t was, in local time to the millisecond, and the date if that was
+// not today.
+func Clock(now, t time.Time) string {
+	now, t = now.Local(), t.Local()
+	if now.Year() == t.Year() && now.YearDay() == t.YearDay() {
+		return t.Format("15:04:05.000")
+	}
+	return t.Format("2006-01-02 15:04:05.000")
+}
+
 // Number writes n with thousands separators: 10,000.
 func Number[T ~int | ~int64 | ~uint64](n T) string {
 	digits := strconv.FormatInt(int64(n), 10)

@@ -92,7 +92,7 @@ func (t *Table) fit() {
 func (t *Table) line(sb *strings.Builder, cells []string, style func(string) string) {
 	blanks := 0 // that come before the next cell that is not empty: none at the end of a line
 	for i, cell := range cells {
-		cell = cut(cell, t.widths[i])
+		cell = Cut(cell, t.widths[i])
 		pad := t.widths[i] - lipgloss.Width(cell)
 		if t.right[i] {
 			blanks, pad = blanks+pad, 0
@@ -106,9 +106,10 @@ func (t *Table) line(sb *strings.Builder, cells []string, style func(string) str
 	sb.WriteByte('\n')
 }
 
-// cut is s in at most so many columns, with an ellipsis if something is missing.
-func cut(s string, columns int) string {
-	if lipgloss.Width(s) <= columns {
+// Cut is s in at most so many columns, with an ellipsis if something is missing. 0 is no
+// limit.
+func Cut(s string, columns int) string {
+	if columns == 0 || lipgloss.Width(s) <= columns {
 		return s
 	}
 	runes := []rune(s)

@@ -193,3 +193,26 @@ func TestEscapeJSON_says_the_same(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+func TestClock_says_the_date_unless_it_is_today(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
+	for at, want := range map[time.Time]string{
+		now.Add(-time.Hour):            "11:00:00.000",
+		now.Add(-13 * time.Hour):       "2026-02-28 23:00:00.000",
+		now.Add(-365 * 24 * time.Hour): "2025-03-01 12:00:00.000",
+	} {
+		if got := Clock(now, at); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestCut_says_that_something_is_missing(t *testing.T) {
+	t.Parallel()
+	for columns, want := range map[int]string{0: "événement", 9: "événement", 5: "évén…"} {
+		if got := Cut("événement", columns); got != want {
+			t.Errorf("%d columns: %s, want %s", columns, got, want)
+		}
+	}
+}
