@@ -60,8 +60,11 @@ func (d Deletion) plan(ctx context.Context, b *bus.Bus) (r Remains, s *surveyed,
 	if err != nil {
 		return r, nil, wrap(err)
 	}
-	if status.Workers > 0 {
-		return r, nil, fmt.Errorf("%w: %s, in %d processes: stop them first", ErrRunning, d.Consumer, status.Workers)
+	switch {
+	case status.Workers > 0:
+		return r, nil, fmt.Errorf("%w: %s (processes seen: %d): stop it first", ErrRunning, d.Consumer, status.Workers)
+	case !status.Unattended && len(status.Paused) == 0 && len(status.Durables) > 0:
+		return r, nil, fmt.Errorf("%w: %s, or was a moment ago: it holds events; if it is stopped, try again when its lease is over", ErrRunning, d.Consumer)
 	}
 	r.Pending, r.Durables = int(status.Lag), []string{} //nolint:gosec // a count
 	for _, own := range status.Durables {

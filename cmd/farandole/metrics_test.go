@@ -127,11 +127,16 @@ func TestAlertsAndDashboardUseMetricsThatExist(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "deploy", "prometheus", "alerts.yml"))
 	must(t, err)
 	must(t, yaml.Unmarshal(text, &rules))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
+	must(t, err)
 	n := 0
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
 			n++
 			check("alert "+r.Alert, r.Expr)
+			if !strings.Contains(string(page), r.Alert) {
+				t.Errorf("docs/operations.md does not say what to do about %s", r.Alert)
+			}
 			if r.Alert == "" || r.Annotations["summary"] == "" || r.Labels["severity"] == "" {
 				t.Errorf("alert %q lacks a name, summary or severity", r.Alert)
 			}
