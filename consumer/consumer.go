@@ -62,15 +62,12 @@ type Consumer struct {
 // New checks configuration and registrations and joins all problems in one
 // error matching [ErrConfig]. It does no I/O and starts nothing.
 func New(b *bus.Bus, r *Registry, cfg Config) (*Consumer, error) {
-	if b == nil || r == nil {
-		return nil, missing(cfg.Name, b, r)
-	}
 	cfg = cfg.withDefaults()
-	cfg.Logger = b.LoggerOr(cfg.Logger)
 	byType := cfg.Ledger != nil && cfg.Ledger.Partitions() != nil
-	if err := errors.Join(cfg.validate(), r.validate(cfg.From != nil, byType)); err != nil {
+	if err := errors.Join(missing(cfg.Name, b, r), cfg.validate(), r.validate(cfg.From != nil, byType)); err != nil {
 		return nil, err
 	}
+	cfg.Logger = b.LoggerOr(cfg.Logger)
 	ledger := cfg.Ledger
 	if ledger == nil {
 		kv, err := dedup.NewKV(b, dedup.Config{Logger: cfg.Logger})

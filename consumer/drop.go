@@ -20,7 +20,8 @@ type Drop struct {
 	Consumer event.Consumer
 	// Stream is where the durable is. Defaults to the system's event stream.
 	Stream string
-	// Types are the event types to drop, on the system's event stream.
+	// Types are the event types to drop, on the system's event stream, or patterns as the
+	// consumer has them.
 	Types []event.Type
 	// Subjects are filters to drop as they are, on another stream.
 	Subjects []string
@@ -69,8 +70,8 @@ func (d Drop) open(ctx context.Context, b *bus.Bus) (*durable.Narrowing, []strin
 	}
 	errs := []error{d.Consumer.Validate()}
 	for _, t := range d.Types {
-		errs = append(errs, t.Validate())
-		subjects = append(subjects, b.Names().TypeFilter(t))
+		errs = append(errs, t.ValidatePattern())
+		subjects = append(subjects, filterOf(b.Names(), t))
 	}
 	if len(subjects) == 0 {
 		errs = append(errs, fmt.Errorf("%w: drop: no type or subject given", ErrConfig))

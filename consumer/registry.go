@@ -160,6 +160,9 @@ func filterOf(n event.Names, t event.Type) string {
 // validate joins what is wrong with the registrations. foreign says that events
 // come from a stream that is not Farandole's, byType that the ledger counts by type.
 func (r *Registry) validate(foreign, byType bool) error {
+	if r == nil {
+		return nil // New says that there is none
+	}
 	errs := slices.Clone(r.errs)
 	for _, t := range r.types {
 		switch err := t.ValidatePattern(); {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+
+	"github.com/farandole/farandole/internal/logs"
 )
 
 // BreakerConfig says when a breaker opens, for how long, and how it finds out
@@ -46,7 +48,7 @@ type BreakerConfig struct {
 	ProbeTimeout time.Duration
 	// Logger gets a line for each transition: a warning when the breaker opens, else
 	// info. A rejected call is a line of level debug, because there is one for each
-	// call during an outage. Defaults to silence.
+	// call during an outage. Defaults to warnings on stderr; silence is zerolog.Nop().
 	Logger zerolog.Logger
 	// Metrics registers the breaker's metrics; docs/resilience.md lists them. Defaults to none.
 	Metrics prometheus.Registerer
@@ -69,6 +71,7 @@ func (c BreakerConfig) withDefaults() BreakerConfig {
 	} else {
 		c.MinCalls = cmp.Or(c.MinCalls, min(defaultMinCalls, cmp.Or(c.WindowCalls, defaultMinCalls)))
 	}
+	c.Logger = logs.Or(c.Logger, logs.Stderr)
 	c.OpenFor = cmp.Or(c.OpenFor, defaultOpenFor)
 	c.Probes = cmp.Or(c.Probes, defaultProbes)
 	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, defaultProbeTimeout)

@@ -24,7 +24,7 @@ type consumerDropCmd struct {
 	jsonFlag
 	yesFlag
 	Name    event.Consumer `arg:"" help:"The consumer."`
-	Type    []event.Type   `sep:"none" placeholder:"TYPE" help:"Event type to drop, as in order.placed.v1. Can be repeated."`
+	Type    []event.Type   `sep:"none" placeholder:"TYPE" help:"Event type to drop, as in order.placed.v1, or a pattern that the consumer takes, as in order.*. Can be repeated."`
 	Stream  string         `help:"Stream that is not Farandole's, which the consumer reads."`
 	Subject []string       `sep:"none" placeholder:"SUBJECT" help:"Subject to drop there, as the consumer has it. Can be repeated."`
 }

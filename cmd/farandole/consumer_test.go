@@ -63,6 +63,23 @@ func TestConsumerDropAsksAndSaysHowMuch(t *testing.T) {
 	}
 }
 
+func TestConsumerDropsAPattern(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	n := s.Names()
+	_, err := s.JetStream().CreateConsumer(t.Context(), n.EventsStream(), jetstream.ConsumerConfig{
+		Durable: "payment", AckPolicy: jetstream.AckExplicitPolicy,
+		FilterSubjects: []string{n.RedriveFilter("payment"), n.Root("events.order.>"), n.TypeFilter("payment.captured.v1")},
+	})
+	must(t, err)
+	if got := s.run(t, "", "consumer", "drop", "payment", "--type", "order.*", "--yes"); got.code != exitDone {
+		t.Errorf("%+v", got)
+	}
+	if left := filters(t, s); len(left) != 2 || slices.Contains(left, n.Root("events.order.>")) {
+		t.Errorf("filters are %v, want the pattern gone and the others left", left)
+	}
+}
+
 func TestConsumerDropRefuses(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/farandole/farandole/internal/logs"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres/internal/target"
 )
@@ -30,7 +31,7 @@ type Config struct {
 	MaxLag int64
 	// Metrics registers the gauges of the slot. Defaults to none.
 	Metrics prometheus.Registerer
-	// Logger defaults to silence.
+	// Logger defaults to warnings on stderr; silence is zerolog.Nop().
 	Logger zerolog.Logger
 }
 
@@ -40,6 +41,7 @@ func (c Config) withDefaults(table string) Config {
 	if c.Slot == "" {
 		c.Slot = table
 	}
+	c.Logger = logs.Or(c.Logger, logs.Stderr)
 	if c.MaxLag == 0 {
 		c.MaxLag = 1 << 30
 	}
