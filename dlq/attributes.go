@@ -1,6 +1,7 @@
 package dlq
 
 import (
+	"net/url"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -52,6 +53,24 @@ func attribute(h nats.Header, name string) string {
 		}
 	}
 	return ""
+}
+
+// keyOfSubject reads the key from an event or redrive subject of this system; "" for other
+// subjects, and for a token of digits, which may be the number that a folding stream has
+// put there. Of a long key the subject has a hash.
+func keyOfSubject(n event.Names, subject string) string {
+	if typeOfSubject(n, subject) == "" {
+		return ""
+	}
+	token := subject[strings.LastIndexByte(subject, '.')+1:]
+	if strings.Trim(token, "0123456789") == "" {
+		return ""
+	}
+	key, err := url.PathUnescape(strings.ReplaceAll(token, "=", "%"))
+	if err != nil {
+		return token
+	}
+	return key
 }
 
 // typeOfSubject reads the event type from an event or redrive subject of this

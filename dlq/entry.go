@@ -31,9 +31,10 @@ type Entry struct {
 	EventKey event.EventKey `json:"event_key"`
 
 	// Attributes of the event; empty when it cannot be decoded.
-	EventID       string    `json:"event_id,omitempty"`
-	Source        string    `json:"source,omitempty"`
-	Type          string    `json:"type,omitempty"`
+	EventID string `json:"event_id,omitempty"`
+	Source  string `json:"source,omitempty"`
+	Type    string `json:"type,omitempty"`
+	// Key is, of an event that cannot be decoded, the one that its subject tells.
 	Key           event.Key `json:"key,omitempty"`
 	CorrelationID string    `json:"correlation_id,omitempty"`
 
@@ -176,7 +177,7 @@ func parseEntry(n event.Names, subject string, sequence uint64, stored time.Time
 	if parked := instant(h, headerParked); !parked.IsZero() {
 		e.Stored = parked
 	}
-	e.Key = event.Key(cmp.Or(attribute(h, event.ExtKey), e.CorrelationID, e.EventID))
+	e.Key = event.Key(cmp.Or(attribute(h, event.ExtKey), e.CorrelationID, e.EventID, keyOfSubject(n, e.Origin.Subject)))
 	if sequence, err := strconv.ParseUint(first(h, headerSequence), 10, 64); err == nil {
 		e.Origin.Sequence = sequence
 	}

@@ -11,8 +11,8 @@ import (
 var (
 	// ErrNotFound is returned when neither the queue nor the ledger knows the id.
 	ErrNotFound = errors.New("dlq: not found")
-	// ErrAmbiguous is returned when an event key without a consumer names the
-	// letters of several consumers; the text lists them.
+	// ErrAmbiguous is returned when a short id, or an event key without a consumer, names
+	// several letters; the text lists them.
 	ErrAmbiguous = errors.New("dlq: ambiguous id")
 	// ErrSelection is returned when a selection names nothing, names letters in
 	// two ways at once, or holds an illegal id.
@@ -32,7 +32,7 @@ var (
 )
 
 func invalidID(id string) error {
-	return fmt.Errorf("%w: id %q: want <consumer>.<event key>, or an event key", ErrSelection, id)
+	return fmt.Errorf("%w: id %q: want <consumer>.<event key>, or an event key, or how they begin", ErrSelection, id)
 }
 
 func invalid(what, value string) error {

@@ -131,8 +131,8 @@ func (q *Queue) List(ctx context.Context, f Filter, o PageOptions) (Page, error)
 }
 
 // Get returns the case of an event. The id is <consumer>.<event key>, the event
-// key alone when only one consumer has a letter of it ([ErrAmbiguous] otherwise),
-// or outbox.<message id>. An event that was replayed has no letter but a mark,
+// key alone when only one consumer has a letter of it, or as much of the event key as
+// only one letter has ([ErrAmbiguous] otherwise); or outbox.<message id>. An event that was replayed has no letter but a mark,
 // for as long as the ledger keeps it; [ErrNotFound] means neither.
 func (q *Queue) Get(ctx context.Context, id string) (Case, error) {
 	store, err := q.parts(Selection{IDs: []string{id}})[0].open()

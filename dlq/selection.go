@@ -192,6 +192,7 @@ func (w *walk) batch(ctx context.Context, store Store, refs []Ref) error {
 		if ctx.Err() != nil && errors.Is(result.Err, ctx.Err()) {
 			return context.Cause(ctx) // before anything was done
 		}
+		result.Ends = err != nil
 		w.add(result)
 		if err != nil {
 			return err

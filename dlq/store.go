@@ -125,6 +125,8 @@ type Result struct {
 	count int
 	// Selected is how many letters are selected by now, this one among them.
 	Selected int `json:"-"`
+	// Ends says that the run ends with Err, which it returns, too.
+	Ends bool `json:"-"`
 	// Err says why, for no consumer, refused, not found and failed.
 	Err error `json:"-"`
 	// Message is the text of Err. [Queue] fills it in.

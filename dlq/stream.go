@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"strconv"
 	"strings"
@@ -151,19 +152,25 @@ func (c Case) verdict() string {
 	default:
 		fmt.Fprintf(&sb, "parked by %s at %s", by, at)
 	}
-	if m.First != nil {
+	if m.First != nil && c.Letter == nil { // the letter tells it, too
 		fmt.Fprintf(&sb, "; first failure %s: %s: %s", m.First.At.UTC().Format(time.RFC3339), m.First.Class, m.First.Error)
 	}
 	return sb.String()
 }
 
-// find reads the newest letter of an id. It matches ErrNotFound, ErrAmbiguous or ErrSelection.
+// find reads the newest letter of an id, or of the only one that begins with a short id.
+// Errors match ErrNotFound, ErrAmbiguous or ErrSelection.
 func (s *Stream) find(ctx context.Context, id string) (*letter, error) {
 	consumer, key, err := parseID(id)
 	if err != nil {
 		return nil, err
 	}
 	v, err := s.view(ctx, s.names.DeadLetterFilter(consumer, "", key))
+	if err == nil && len(v.newest) == 0 && shortPattern.MatchString(string(key)) {
+		if v, err = s.view(ctx, consumerSubject(s.names, consumer)); err == nil {
+			maps.DeleteFunc(v.newest, func(full, _ string) bool { return !strings.HasPrefix(keyOfID(full), string(key)) })
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +179,7 @@ func (s *Stream) find(ctx context.Context, id string) (*letter, error) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	case 1:
 	default:
-		return nil, fmt.Errorf("%w: %s is one of %s", ErrAmbiguous, id, strings.Join(sortedKeys(v.newest), ", "))
+		return nil, fmt.Errorf("%w: %s is one of %s", ErrAmbiguous, id, someOf(sortedKeys(v.newest)))
 	}
 	for _, subject := range v.newest {
 		m, err := s.bus.Read(ctx, v.stream, subject)
@@ -189,8 +196,24 @@ func (s *Stream) find(ctx context.Context, id string) (*letter, error) {
 	return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 }
 
-// keyPattern is what event keys look like. Other tools may store other letters.
-var keyPattern = regexp.MustCompile(`^[a-z2-7]{32}$`)
+// keyOfID is the event key of an ID.
+func keyOfID(id string) string { return id[strings.LastIndexByte(id, '.')+1:] }
+
+// someOf lists the first of many ids.
+func someOf(ids []string) string {
+	const most = 10
+	if len(ids) <= most {
+		return strings.Join(ids, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(ids[:most], ", "), len(ids)-most)
+}
+
+// keyPattern is what event keys look like, shortPattern how they begin. Other tools may
+// store other letters.
+var (
+	keyPattern   = regexp.MustCompile(`^[a-z2-7]{32}$`)
+	shortPattern = regexp.MustCompile(`^[a-z2-7]{1,31}$`)
+)
 
 // mark asks the ledger, which knows nothing of names that no consumer writes.
 func (s *Stream) mark(ctx context.Context, c event.Consumer, k event.EventKey) (Mark, bool, error) {

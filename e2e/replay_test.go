@@ -148,9 +148,15 @@ func TestReplay_tells_the_truth_at_each_step(t *testing.T) {
 	id := r.deadLetters(1)[0]
 	p.stopCleanly()
 
+	// A short id is as good, and a question shows what it is about.
+	short := id[:len("payment.")+6]
+	r.says(0, "id             "+id, "show", short)
+	r.says(0, id, "show", short[len("payment."):], "--json")
+	r.says(2, "--yes", "discard", short)
+
 	// Nobody is there.
 	r.says(0, "1 selected: 1 replayed", "replay", id)
-	r.says(0, "replayed: waiting, no workers", "list")
+	r.says(0, "replayed, 0 workers", "list")
 	r.says(0, "replayed, waiting for payment, none of its workers is there", "show", id)
 	r.says(0, "1 letter is being replayed to payment: 1 waiting", "stats")
 	r.says(0, `"replay":{"number":1,`, "export")

@@ -40,10 +40,7 @@ type app struct {
 }
 
 func newApp(root *cli, std streams) *app {
-	styled := colorprofile.NewWriter(std.out, os.Environ())
-	if os.Getenv("NO_COLOR") != "" {
-		styled.Profile = colorprofile.NoTTY // no bold either
-	}
+	styled := styledWriter(std.out)
 	return &app{
 		root: root, in: bufio.NewReader(std.in), out: std.out, json: terminal.JSONWriter{W: std.out}, err: std.err, styled: styled,
 		asks:  isTerminal(std.in) && isTerminal(std.err),
@@ -72,6 +69,15 @@ func (a *app) table(columns ...string) *terminal.Table {
 
 // wrap breaks text for stdout between words, and indents what goes on below.
 func (a *app) wrap(text string, indent int) string { return terminal.Wrap(text, a.columns, indent) }
+
+// styledWriter passes colours to w if it is a terminal that shows them.
+func styledWriter(w io.Writer) *colorprofile.Writer {
+	styled := colorprofile.NewWriter(w, os.Environ())
+	if os.Getenv("NO_COLOR") != "" {
+		styled.Profile = colorprofile.NoTTY // no bold either
+	}
+	return styled
+}
 
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)

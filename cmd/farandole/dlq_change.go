@@ -121,18 +121,21 @@ type dlqDiscardCmd struct {
 // Run discards the selected letters, after asking.
 func (c *dlqDiscardCmd) Run(ctx context.Context, a *app) error {
 	s := c.selection(a.now())
-	if !c.DryRun {
-		if err := a.confirm(c.Yes, "discard "+describe(s)+" for good"); err != nil {
-			return err
-		}
+	if !c.DryRun && !c.Yes && !a.asks { // before anything is connected to
+		return a.confirm(false, "discard "+describe(s)+" for good")
 	}
 	r := results{app: a, json: c.JSON, named: len(c.IDs) > 0}
 	return r.run(ctx, "discard", "discarded", func(q *dlq.Queue) (dlq.Summary, error) {
+		if !c.DryRun && !c.Yes {
+			if err := a.confirmLetters(ctx, q, s, "discard"); err != nil {
+				return dlq.Summary{}, err
+			}
+		}
 		return q.Discard(ctx, s, dlq.DiscardOptions{DryRun: c.DryRun, Force: c.Force}, r.add)
 	})
 }
 
-// describe says what a selection chooses.
+// describe says what a selection chooses, before it is known.
 func describe(s dlq.Selection) string {
 	switch {
 	case len(s.IDs) == 1:
@@ -144,4 +147,44 @@ func describe(s dlq.Selection) string {
 	default:
 		return "the dead letters that match"
 	}
+}
+
+// maxKinds is how many kinds of failure a question shows.
+const maxKinds = 5
+
+// confirmLetters asks before letters are changed: how many, of which kinds, and three of
+// them. If nothing is selected there is nothing to ask.
+func (a *app) confirmLetters(ctx context.Context, q *dlq.Queue, s dlq.Selection, verb string) error {
+	p, err := q.Preview(ctx, s)
+	if err != nil || p.Total == 0 {
+		return err
+	}
+	if err := a.preview(p); err != nil {
+		return err
+	}
+	return a.confirm(false, fmt.Sprintf("%s %s for good", verb, terminal.Count(p.Total, "dead letter", "dead letters")))
+}
+
+// preview shows what a question is about.
+func (a *app) preview(p dlq.Preview) error {
+	for i, k := range p.Kinds {
+		if i == maxKinds {
+			a.say("%s of further kinds", terminal.Number(p.Total-countOf(p.Kinds[:i])))
+			break
+		}
+		of := terminal.Printable(string(k.Consumer))
+		if k.Type != "" {
+			of += ", " + terminal.Printable(string(k.Type))
+		}
+		a.say("%s", a.wrap(fmt.Sprintf("%s of %s: %s", terminal.Number(k.Count), of, terminal.Cell(cause(k.Class, k.Error), 80)), 4))
+	}
+	a.say("for example")
+	return newLetterTable(a, styledWriter(a.err)).write(p.Examples)
+}
+
+func countOf(kinds []dlq.Kind) (n int) {
+	for _, k := range kinds {
+		n += k.Count
+	}
+	return n
 }

@@ -57,38 +57,20 @@ func (c *dlqListCmd) pages(ctx context.Context, a *app, f func(dlq.Page) error) 
 func (c *dlqListCmd) print(ctx context.Context, a *app) error {
 	shown := 0
 	var last dlq.Page
-	table := a.table("ID", "AGE", "STATE", ">COUNT", "~TYPE", "~KEY", "~ERROR")
+	table := newLetterTable(a, a.styled)
 	err := c.pages(ctx, a, func(page dlq.Page) error {
 		last = page
 		shown += len(page.Entries)
 		if len(page.Entries) == 0 {
 			return nil
 		}
-		for _, e := range page.Entries {
-			table.Row(terminal.Cell(e.ID, 68), terminal.Age(a.now(), e.Stored), letterState(e),
-				fmt.Sprint(e.Count), terminal.Cell(e.Type, 32), terminal.Cell(string(e.Key), 24), terminal.Cell(terminal.FirstLine(e.Error), 60))
-		}
-		_, err := table.WriteTo(a.styled)
-		return err
+		return table.write(page.Entries)
 	})
 	if err != nil && !errors.Is(err, errSilent) {
 		return err
 	}
 	a.say("%s", c.footer(shown, last))
 	return err
-}
-
-// letterState is a letter's state in a list: "exhausted", "replayed: waiting, no workers".
-func letterState(e dlq.Entry) string {
-	r := e.Replay
-	if r == nil {
-		return terminal.Cell(e.Reason, 12)
-	}
-	text := "replayed: " + r.State
-	if r.Workers != nil && *r.Workers == 0 && (r.State == dlq.ReplayWaiting || r.State == dlq.ReplayRetrying) {
-		text += ", no workers"
-	}
-	return text
 }
 
 // footer says what part of the whole was shown.

@@ -65,10 +65,17 @@ func (r *results) print(res dlq.Result, goesOn bool) error {
 	switch {
 	case r.json:
 		return r.app.printJSON(res)
+	case res.Ends: // the error is printed in the end
+		return nil
 	case res.Status == dlq.NoConsumer, res.Status == dlq.FailedAgain: // the reason is in the summary, or in the letter
 		return r.progress.printf("%s  %s", id, words)
 	case res.Message != "":
-		return r.progress.printf("%s  %s: %s", id, words, terminal.Printable(res.Message))
+		why := strings.TrimPrefix(res.Message, "dlq: "+words+": ") // it was said
+		line := fmt.Sprintf("%s  %s: %s", id, words, terminal.Printable(why))
+		if r.app.columns > 0 && len(line) > r.app.columns {
+			line = r.app.wrap(line, 2)
+		}
+		return r.progress.printf("%s", line)
 	case r.named && !goesOn && res.Status != dlq.Replayed && res.Status != dlq.Discarded && res.Status != dlq.Pending:
 		return r.progress.printf("%s  %s", id, words)
 	}
@@ -82,12 +89,12 @@ func (r *results) finish(verb string, sum dlq.Summary, err error) error {
 	if sum.Counts[dlq.Pending] > 0 {
 		r.app.say("a relay publishes the pending rows")
 	}
-	if sum.Selected > 0 || err == nil {
-		r.app.say("%s: %s", verb, counts(sum))
+	if sum.Selected > 0 || err == nil { // a question that was answered by no selects nothing
+		r.app.say("%s", r.app.wrap(verb+": "+counts(sum), 2))
 	}
 	for _, consumer := range slices.Sorted(maps.Keys(r.gone)) {
-		r.app.say("%s not replayed: no consumer %s exists; start it, or --force stores the redrive for whoever comes",
-			terminal.Number(r.gone[consumer]), terminal.Printable(consumer))
+		r.app.say("%s", r.app.wrap(fmt.Sprintf("%s not replayed: no consumer %s exists; start it, or --force stores the redrive for whoever comes",
+			terminal.Number(r.gone[consumer]), terminal.Printable(consumer)), 2))
 	}
 	if sum.Counts[dlq.FailedAgain] > 0 {
 		r.app.say("\"farandole dlq show ID\" says why one has failed again")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/dlq"
+	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/terminal"
 	"github.com/farandole/farandole/outbox"
 )
@@ -41,7 +42,7 @@ func (c *dlqShowCmd) write(a *app, found dlq.Case) error {
 	case c.JSON:
 		return a.printJSON(found)
 	default:
-		return printCase(a.styled, found, a.now())
+		return printCase(a, found)
 	}
 }
 
@@ -60,80 +61,120 @@ func (c *dlqShowCmd) writeData(a *app, found dlq.Case) error {
 	return nil
 }
 
+// caseText is a case for people: a text that grows.
+type caseText struct {
+	strings.Builder
+	columns int
+	now     time.Time
+}
+
+// labels is how wide the names of fields are, with the blanks behind them.
+const labels = 15
+
+// field adds a line, or none without a value.
+func (t *caseText) field(name, value string) {
+	if value != "" {
+		t.line(fmt.Sprintf("%-*s", labels, name), value)
+	}
+}
+
+// line adds a label and a value, which goes on below itself where it is too long.
+func (t *caseText) line(label, value string) {
+	value = terminal.FirstLine(value)
+	if t.columns > 0 {
+		value = terminal.Wrap(value, max(t.columns-len(label), 20), 0)
+	}
+	t.WriteString(label + strings.ReplaceAll(value, "\n", "\n"+strings.Repeat(" ", len(label))) + "\n")
+}
+
 // printCase writes everything that is known, bytes of the message made printable.
-func printCase(w io.Writer, c dlq.Case, now time.Time) error {
-	var sb strings.Builder
-	field := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&sb, "%-13s  %s\n", name, terminal.FirstLine(value))
-		}
-	}
-	field("id", c.ID)
-	field("verdict", c.Verdict)
+func printCase(a *app, c dlq.Case) error {
+	t := &caseText{columns: a.columns, now: a.now()}
+	t.field("id", c.ID)
+	t.field("verdict", c.Verdict)
 	if c.Letter != nil {
-		printLetter(&sb, field, *c.Letter, now)
+		t.letter(*c.Letter)
 	}
-	_, err := io.WriteString(w, sb.String())
+	_, err := io.WriteString(a.styled, t.String())
 	return err
 }
 
-func printLetter(sb *strings.Builder, field func(name, value string), r dlq.Record, now time.Time) {
-	field("consumer", string(r.Consumer))
-	field("reason", r.Reason)
+func (t *caseText) letter(r dlq.Record) {
+	t.field("consumer", string(r.Consumer))
+	t.field("reason", r.Reason)
 	if r.Replay != nil {
-		field("replay", fmt.Sprintf("%d, %s", r.Replay.Number, replayedBy(*r.Replay, now)))
+		t.field("replay", fmt.Sprintf("%d, %s", r.Replay.Number, replayedBy(*r.Replay, t.now)))
 	}
-	field("stored", moment(r.Stored, now))
-	field("error", r.Class+": "+r.Error)
-	field("first failure", moment(r.FirstFailure, now))
-	field("first error", strings.TrimPrefix(r.FirstClass+": "+r.FirstError, ": "))
-	field("dead-lettered", times(r.Count))
-	field("attempts", fmt.Sprintf("%d failed, %d crashed", r.Failures, r.Crashes))
-	field("host", strings.TrimSpace(r.Host+" "+r.Version))
-	field("type", r.Type)
-	field("key", string(r.Key))
-	field("event id", r.EventID)
-	field("source", r.Source)
-	field("correlation", r.CorrelationID)
+	last := event.Attempt{Class: r.Class, Error: r.Error}
+	t.field("stored", moment(r.Stored, t.now))
+	t.field("error", errorOf(last))
+	t.field("first failure", moment(r.FirstFailure, t.now))
+	if first := (event.Attempt{Class: r.FirstClass, Error: r.FirstError}); errorOf(first) != errorOf(last) {
+		t.field("first error", errorOf(first))
+	}
+	t.field("dead-lettered", times(r.Count))
+	t.field("attempts", fmt.Sprintf("%d failed, %d crashed", r.Failures, r.Crashes))
+	t.field("host", strings.TrimSpace(r.Host+" "+r.Version))
+	t.field("type", r.Type)
+	t.field("key", string(r.Key))
+	t.field("event id", r.EventID)
+	t.field("source", r.Source)
+	t.field("correlation", r.CorrelationID)
 	if r.Origin.Stream != "" {
-		field("origin", fmt.Sprintf("%s %d, %s", r.Origin.Stream, r.Origin.Sequence, moment(r.Origin.Time, now)))
+		t.field("origin", fmt.Sprintf("%s %d, %s", r.Origin.Stream, r.Origin.Sequence, moment(r.Origin.Time, t.now)))
 	}
-	field("subject", r.Origin.Subject)
-	field("fingerprint", r.Fingerprint)
+	t.field("subject", r.Origin.Subject)
+	t.field("fingerprint", r.Fingerprint)
 	if r.Cut {
-		field("note", "not all of the story fitted beside the event")
+		t.field("note", "not all of the story fitted beside the event")
 	}
-	if len(r.Attempts) > 0 {
-		sb.WriteString("history\n")
-		for _, at := range r.Attempts {
-			fmt.Fprintf(sb, "  %2d  %s  %s\n", at.Number, at.At.UTC().Format(time.RFC3339),
-				terminal.FirstLine(at.Class+": "+at.Error))
-		}
-	}
-	if len(r.Changes) > 0 {
-		sb.WriteString("changes\n")
-		for _, c := range r.Changes {
-			fmt.Fprintf(sb, "  %s  %s\n", c.At.UTC().Format(time.RFC3339), terminal.FirstLine(strings.TrimSpace(c.What+" by "+c.By)))
-			if c.Diff != "" {
-				for _, line := range terminal.Data([]byte(c.Diff)) {
-					fmt.Fprintf(sb, "    %s\n", line)
-				}
-			}
-		}
-	}
+	t.history(r)
 	if strings.Contains(r.Error, "\n") {
-		sb.WriteString("last error\n")
-		block(sb, []byte(r.Error))
+		t.WriteString("last error\n")
+		t.block(2, []byte(r.Error))
 	}
-	sb.WriteString("headers\n")
+	t.WriteString("headers\n")
 	for _, name := range sortedNames(r.Headers) {
 		for _, value := range r.Headers[name] {
-			fmt.Fprintf(sb, "  %s: %s\n", terminal.Printable(name), terminal.Printable(value))
+			fmt.Fprintf(t, "  %s: %s\n", terminal.Printable(name), terminal.Printable(value))
 		}
 	}
-	fmt.Fprintf(sb, "data (%s)\n", terminal.Size(len(r.Data)))
-	block(sb, r.Data)
+	fmt.Fprintf(t, "data (%s)\n", terminal.Size(len(r.Data)))
+	t.block(2, r.Data)
 }
+
+// history tells of all attempts, and of what people have changed. An error that was printed
+// just before is not printed again.
+func (t *caseText) history(r dlq.Record) {
+	if len(r.Attempts) > 0 {
+		t.WriteString("history\n")
+	}
+	printed := errorOf(event.Attempt{Class: r.Class, Error: r.Error})
+	for _, at := range r.Attempts {
+		text := errorOf(at)
+		if text == printed {
+			text = "the same error"
+		} else {
+			printed = text
+		}
+		t.line(fmt.Sprintf("  %2d  %s  ", at.Number, at.At.UTC().Format(time.RFC3339)), text)
+	}
+	if len(r.Changes) > 0 {
+		t.WriteString("changes\n")
+	}
+	for _, c := range r.Changes {
+		what := c.What
+		if c.By != "" {
+			what += " by " + c.By
+		}
+		t.line("  "+c.At.UTC().Format(time.RFC3339)+"  ", what)
+		if c.Diff != "" {
+			t.block(4, []byte(c.Diff))
+		}
+	}
+}
+
+func errorOf(at event.Attempt) string { return strings.Trim(at.Class+": "+at.Error, ": ") }
 
 // replayedBy is "sent 2026-03-04T05:06:07Z (3m ago) by ada@host".
 func replayedBy(r dlq.Replaying, now time.Time) string {
@@ -144,9 +185,9 @@ func replayedBy(r dlq.Replaying, now time.Time) string {
 	return text
 }
 
-func block(sb *strings.Builder, data []byte) {
+func (t *caseText) block(indent int, data []byte) {
 	for _, line := range terminal.Data(data) {
-		fmt.Fprintf(sb, "  %s\n", line)
+		t.WriteString(strings.TrimRight(strings.Repeat(" ", indent)+line, " ") + "\n")
 	}
 }
 

@@ -102,12 +102,13 @@ func (s outboxStats) String() string {
 func printStats(a *app, s dlq.Stats) error {
 	now := a.now()
 	for _, w := range s.Stranded {
-		if err := a.printf("no consumer %s exists, and %s: start it, and it takes them", terminal.Printable(string(w.Consumer)), waiting(w)); err != nil {
+		text := fmt.Sprintf("no consumer %s exists, and %s: start it, and it takes them", terminal.Printable(string(w.Consumer)), waiting(w))
+		if err := a.printf("%s", a.wrap(text, 2)); err != nil {
 			return err
 		}
 	}
 	for _, r := range s.Replays {
-		if err := a.printf("%s", replaysText(r, now)); err != nil {
+		if err := a.printf("%s", a.wrap(replaysText(r, now), 2)); err != nil {
 			return err
 		}
 	}
@@ -115,9 +116,10 @@ func printStats(a *app, s dlq.Stats) error {
 		a.say("no dead letters")
 		return nil
 	}
-	if err := a.printf("%s dead letters, oldest %s, newest %s; %s in the last hour, %s in the last day\n",
-		terminal.Number(s.Total), terminal.Age(now, s.Oldest), terminal.Age(now, s.Newest),
-		terminal.Number(s.LastHour), terminal.Number(s.LastDay)); err != nil {
+	total := fmt.Sprintf("%s, oldest %s, newest %s; %s in the last hour, %s in the last day",
+		terminal.Count(s.Total, "dead letter", "dead letters"), terminal.Age(now, s.Oldest), terminal.Age(now, s.Newest),
+		terminal.Number(s.LastHour), terminal.Number(s.LastDay))
+	if err := a.printf("%s\n", a.wrap(total, 2)); err != nil {
 		return err
 	}
 	table := a.table("~CONSUMER", "REASON", ">COUNT")
@@ -132,10 +134,12 @@ func printStats(a *app, s dlq.Stats) error {
 	if err := a.printf(""); err != nil {
 		return err
 	}
-	table = a.table("FINGERPRINT", ">COUNT", ">LAST HOUR", "NEWEST", "~TYPE", "~CLASS", "~ERROR")
+	table = a.table("FINGERPRINT", "~CONSUMER", ">COUNT", "NEWEST", "~ERROR", "~TYPE")
 	for _, g := range s.Groups {
-		table.Row(terminal.Cell(g.Fingerprint, 12), terminal.Number(g.Count), terminal.Number(g.LastHour), terminal.Age(now, g.Newest),
-			terminal.Cell(g.Type, 32), terminal.Cell(g.Class, 32), terminal.Cell(g.Error, 60))
+		for _, consumer := range slices.Sorted(maps.Keys(g.Consumers)) {
+			table.Row(terminal.Cell(g.Fingerprint, 12), terminal.Cell(string(consumer), 32), terminal.Number(g.Consumers[consumer]),
+				terminal.Age(now, g.Newest), terminal.Cell(cause(g.Class, g.Error), 80), terminal.Cell(g.Type, 32))
+		}
 	}
 	if _, err := table.WriteTo(a.styled); err != nil {
 		return err

@@ -245,7 +245,7 @@ func TestA_replay_is_seen_until_it_is_taken_back(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"list"}, "replayed: waiting, no workers"},
+		{[]string{"list"}, "replayed, 0 workers"},
 		{[]string{"show", id}, "verdict        replayed, waiting for payment, none of its workers is there; sent 20"},
 		{[]string{"stats"}, "1 letter is being replayed to payment: 1 waiting; the first sent "},
 		{[]string{"list", "--json"}, `"replay":{"number":1,"at":"20`},

@@ -98,8 +98,7 @@ func (m marks) TakeBack(ctx context.Context, c event.Consumer, k event.EventKey,
 	return l.TakeBack(ctx, c, k, replay)
 }
 
-// Workers counts the members of a consumer with partitions, and the pulls of another:
-// each of its processes has one open at its durable.
+// Workers returns how many processes are seen to work on a consumer.
 func (m marks) Workers(ctx context.Context, c event.Consumer) (int, error) {
 	status, err := consumer.Look(ctx, m.bus, c)
 	switch {
@@ -107,16 +106,8 @@ func (m marks) Workers(ctx context.Context, c event.Consumer) (int, error) {
 		return 0, nil
 	case err != nil:
 		return 0, fmt.Errorf("letters: %w", err)
-	case len(status.Partitions) > 0:
-		return len(status.Members), nil
 	}
-	n := 0
-	for _, d := range status.Durables {
-		if d.Name == string(c) {
-			n += d.Pulls
-		}
-	}
-	return n, nil
+	return status.Workers, nil
 }
 
 func (m marks) newest(ctx context.Context, c event.Consumer, k event.EventKey) (l ledger, newest dedup.Mark, known bool, err error) {
