@@ -88,7 +88,7 @@ func TestDemo_refuses_flags_that_do_not_apply(t *testing.T) {
 		{"--creds", "f"},
 		{"--prefix", "p"},
 		{"--wait", "1s"},
-		{"--faults", "outage", "--orders", "19"},
+		{"--faults", "outage", "--orders", "39"},
 		{"--rate", "-1"},
 		{"extra"},
 	} {

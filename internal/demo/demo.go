@@ -53,7 +53,7 @@ type Config struct {
 	// KeepOpen is called with the report while the system is still there, all faults
 	// mended; Run stops it when KeepOpen has returned. Defaults to none.
 	KeepOpen func(Report, Address)
-	// Logger receives the logs of the services. Defaults to silence.
+	// Logger receives the logs of the services. Defaults to warnings on stderr.
 	Logger zerolog.Logger
 }
 

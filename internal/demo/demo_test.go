@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/internal/ledger"
@@ -19,6 +21,7 @@ func TestMain(m *testing.M) { bustest.Main(m) }
 // runDemo runs a demo whose audit must hold and whose accounts must add up.
 func runDemo(t *testing.T, cfg Config) Report {
 	t.Helper()
+	cfg.Logger = zerolog.Nop()
 	told := cfg.Notice
 	cfg.Notice = func(text string) {
 		t.Log(text)

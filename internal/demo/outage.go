@@ -14,14 +14,15 @@ import (
 	"github.com/farandole/farandole/services/payment/gateway"
 )
 
-// MinOutage is how many orders a run with [Outage] has at least: with fewer calls within
-// its window payment's breaker does not open.
-const MinOutage = 20
+// MinOutage is how many orders a run with [Outage] has at least: with fewer, the breakers of
+// two processes do not see enough calls to open while it lasts.
+const MinOutage = 40
 
 // outagePlacing is over how much time the orders of a run with [Outage] are placed.
 const outagePlacing = 5 * time.Second
 
-// outageAnyway is how long without the end of an order the outage waits for its turn.
+// outageAnyway is how long without the end of an order the outage waits for its turn, and
+// how much longer it lasts if no breaker has opened.
 const outageAnyway = 5 * time.Second
 
 // breakGateway has the gateway be down for a while, and then fail now and then.
@@ -41,10 +42,16 @@ func (r *run) breakGateway(ctx context.Context) error {
 	if err := r.gateway.SetFaults(gateway.Faults{Mode: gateway.ModeDown}); err != nil {
 		return err
 	}
+	begun := time.Now()
 	if !backoff.Wait(ctx, r.dose.outage) {
 		return ctx.Err()
 	}
-	r.restored.Store(true)
+	if r.cfg.Faults == Outage { // on a busy machine it may take longer until there is something to see
+		if err := awaitCount(ctx, r.breaker.openings, 1, outageAnyway); err != nil {
+			return err
+		}
+	}
+	r.down.Store(time.Since(begun).Milliseconds())
 	r.notice("payment gateway works again")
 	return r.gateway.SetFaults(flaky)
 }
@@ -114,6 +121,13 @@ func (v *breakerView) see(e event.Event) {
 		v.state, v.ramped = BreakerRamp, c.At.Add(rampFor)
 		v.notice("the probes succeeded: the breaker closes, and payment lets more and more handlers run")
 	}
+}
+
+// openings is how often the breaker has opened from closed.
+func (v *breakerView) openings() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return int(v.opened) //nolint:gosec // a small number
 }
 
 // look returns what the breaker does now.

@@ -54,7 +54,7 @@ type Injected struct {
 }
 
 func (r *run) injected(orders []placedOrder) Injected {
-	i := Injected{OutageMS: r.dose.outage.Milliseconds(), Flaky: r.dose.flaky}
+	i := Injected{OutageMS: r.down.Load(), Flaky: r.dose.flaky}
 	for _, o := range orders {
 		if o.kind == slow {
 			i.SlowOrders++

@@ -105,8 +105,7 @@ type run struct {
 	phase   atomic.Value // string
 	placed  atomic.Int64
 	crashes atomic.Int64
-	// restored says that the outage is over.
-	restored atomic.Bool
+	down    atomic.Int64 // for how many ms the gateway was down; 0 while it is not over
 
 	saying sync.Mutex
 }

@@ -57,7 +57,7 @@ func (r *run) steps() int {
 // stepsDone is how many of them are behind. The last one is when the run has ended.
 func (r *run) stepsDone(p Progress) int {
 	n := p.Placed + min(p.Confirmed+p.Cancelled, p.Orders) + p.Crashes
-	if r.restored.Load() {
+	if r.down.Load() > 0 {
 		n++
 	}
 	if p.Phase == phaseAuditing {

@@ -27,7 +27,7 @@
 //
 //   - A timeout, a broken connection and a status of 500 or more are tried again.
 //     After a 429 or 503 the service waits as long as Retry-After says, at most 30 s.
-//   - When half of at least 20 calls within 5 s have failed in this way, or by 429, the
+//   - When 15 of the last 20 calls have failed in this way, or by 429, the
 //     breaker of the gateway opens, in all processes of the service (package resilience/fleet). Until the gateway works again
 //     one process sends it probes. What fails meanwhile spends no attempt.
 //   - 402 means that the gateway declines: the service emits payment.declined.v1.

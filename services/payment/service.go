@@ -36,8 +36,8 @@ type Config struct {
 	// Defaults to 5 s.
 	Timeout time.Duration
 	// Breaker holds the settings of the gateway's breaker. The service sets its name,
-	// metrics and logger. Defaults to opening for 1 s when half of at least 20 calls
-	// within 5 s have failed, and else to the breaker's defaults.
+	// metrics and logger. Defaults to opening for 1 s when 15 of the last 20 calls
+	// have failed, and else to the breaker's defaults.
 	Breaker resilience.BreakerConfig
 	// Consumer holds the settings of the consumer. The service sets its name,
 	// source, metrics and logger. Defaults to the consumer's defaults.
@@ -54,11 +54,11 @@ const (
 	defaultHandlerTimeout = 10 * time.Second // the consumer's
 	defaultConcurrency    = 64               // the consumer's
 
-	// One payment for which the gateway always fails is not an outage: with its retries
-	// alone there are never so many calls in the window.
-	defaultFailureRate = 0.5
-	defaultWindow      = 5 * time.Second
-	defaultMinCalls    = 20
+	// One payment for which the gateway always fails is not an outage: its retries alone
+	// are never so many calls. A gateway that fails at every second or third call is not
+	// down either: retries get through, and probes, which must all succeed, seldom do.
+	defaultFailureRate = 0.75
+	defaultWindowCalls = 20
 	defaultOpenFor     = time.Second
 )
 
@@ -73,7 +73,7 @@ func (c Config) withDefaults() Config {
 		c.Consumer.Concurrency = defaultConcurrency
 	}
 	if c.Breaker.Failures == 0 && c.Breaker.FailureRate == 0 {
-		c.Breaker.FailureRate, c.Breaker.Window, c.Breaker.MinCalls = defaultFailureRate, defaultWindow, defaultMinCalls
+		c.Breaker.FailureRate, c.Breaker.WindowCalls, c.Breaker.MinCalls = defaultFailureRate, defaultWindowCalls, defaultWindowCalls
 	}
 	if c.Breaker.OpenFor == 0 {
 		c.Breaker.OpenFor = defaultOpenFor
