@@ -124,30 +124,44 @@ func (o *outage) end() {
 	auditOK(o.t, o.nats, o.orders, o.books, o.ids)
 }
 
+// eachLedger runs a test with processes that compete for events, and with partitions.
+func eachLedger(t *testing.T, flags []string, test func(o *outage)) {
+	t.Helper()
+	for _, ledger := range []string{"kv", "partition"} {
+		t.Run(ledger, func(t *testing.T) {
+			t.Parallel()
+			test(newOutage(t, append([]string{"--ledger", ledger}, flags...), binary, binary))
+		})
+	}
+}
+
 // The process that opened the breaker is killed while it is open: the other one resumes.
 func TestBreaker_opener_is_killed(t *testing.T) {
 	t.Parallel()
-	o := newOutage(t, onceOnly, binary, binary)
-	o.begin(30)
-	o.whose(o.opened().By).kill()
-	o.end()
+	eachLedger(t, onceOnly, func(o *outage) {
+		o.begin(30)
+		o.whose(o.opened().By).kill()
+		counted.kills.Add(1)
+		o.end()
+	})
 }
 
 // The process that probes is killed in the middle of a probe: the other one probes.
 func TestBreaker_prober_is_killed(t *testing.T) {
 	t.Parallel()
 	// So long a lease gives a probe that hangs the time to be killed.
-	o := newOutage(t, []string{"--max-attempts", "1", "--lease", "6s"}, binary, binary)
-	o.begin(30)
-	o.opened()
-	o.setGateway(`{"mode":"slow","delay_ms":60000}`)
-	probing := o.breaks("half-open", nil)
-	prober := o.whose(probing.Prober)
-	prober.kill()
-	o.end()
-	if by := o.breaks("closed", nil).By; by == probing.Prober {
-		t.Errorf("closed by %s, which is dead", by)
-	}
+	eachLedger(t, []string{"--max-attempts", "1", "--lease", "6s"}, func(o *outage) {
+		o.begin(30)
+		o.opened()
+		o.setGateway(`{"mode":"slow","delay_ms":60000}`)
+		probing := o.breaks("half-open", nil)
+		o.whose(probing.Prober).kill()
+		counted.kills.Add(1)
+		o.end()
+		if by := o.breaks("closed", nil).By; by == probing.Prober {
+			o.t.Errorf("closed by %s, which is dead", by)
+		}
+	})
 }
 
 // NATS restarts while the breaker is open.

@@ -160,7 +160,7 @@ func TestOneEventThatAlwaysFailsHoldsUpNoOther(t *testing.T) {
 	const others = 5
 	for i := range others {
 		publish(t, b, order(fmt.Sprint("o", i)))
-		w.reaches(t, func(st consumer.Stats) bool { return st.Handled == uint64(i+1) }) //nolint:gosec // few
+		w.reaches(t, func(st consumer.Stats) bool { return st.Handled == uint64(i+1) })
 	}
 	w.reaches(t, func(st consumer.Stats) bool { return st.Parked == 1 })
 	if st := w.Stats(); st.Released > 0 || len(s.requests()) != 15+others {

@@ -53,6 +53,11 @@ func TestBreakerOpenAndClose(t *testing.T) {
 	if got.code != exitDone || !strings.Contains(got.out, "open (forced)") || !strings.Contains(got.out, "further notice") || !strings.Contains(got.out, doc.By) {
 		t.Errorf("show: %+v", got)
 	}
+	durable(t, s)
+	got = s.run(t, "", "consumer", "show", "payment")
+	if got.code != exitDone || !strings.Contains(got.out, "paused until further notice by breaker gateway") {
+		t.Errorf("consumer show: %+v", got)
+	}
 	got = s.run(t, "", "breaker", "close", "gateway", "--reason", "it has moved")
 	if got.code != exitDone || got.out != "payment/gateway: closed, was open\n" || !strings.Contains(got.err, "it has moved") {
 		t.Errorf("close: %+v", got)

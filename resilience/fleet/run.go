@@ -62,19 +62,21 @@ func (r *runner) step(ctx context.Context) time.Duration {
 	if shared.State == "" {
 		return r.register(ctx)
 	}
+	forever := shared.Forced && shared.State == pauses.Open && shared.Until.IsZero()
+	if shared.State != pauses.Closed && !timed && !forever {
+		r.hold(consumer.Hold{}) // at once, and only then asked for how long
+		r.measure(ctx)
+		return shareAgain
+	}
 	r.enter(shared.State, left)
 	switch {
 	case shared.State == pauses.Closed:
 		return r.rampUp()
 	case prober:
 		return r.prove(ctx, shared, recovered)
-	case shared.Forced && shared.Until.IsZero():
+	case forever:
 		r.hold(consumer.Hold{})
 		return idleStep
-	case !timed:
-		r.hold(consumer.Hold{})
-		r.measure(ctx)
-		return shareAgain
 	case left > 0 && shared.State == pauses.Open && !shared.Forced:
 		r.hold(consumer.Hold{PauseUntil: shared.Until})
 		return left
