@@ -258,7 +258,7 @@ func (d *Durable) adopt(ctx context.Context, have *jetstream.ConsumerInfo) error
 	d.dropped = droppedOf(have.Config.Metadata)
 	first := d.remembered == nil
 	d.mu.Unlock()
-	if first {
+	if first && have.Delivered.Consumer == 0 { // else a version before the ledger heard of it has used it
 		d.introduce(ctx, have.Config)
 	}
 	return d.remember(ctx, filters)

@@ -83,6 +83,8 @@ func (d *Durable) startRemembered(ctx context.Context, cfg *jetstream.ConsumerCo
 // logSkipped says how many events of each subject are stored before the start of
 // a durable.
 func (d *Durable) logSkipped(ctx context.Context, cfg jetstream.ConsumerConfig, text string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout) // what came before may have taken most of the time
+	defer cancel()
 	skipped := zerolog.Dict()
 	for _, f := range cfg.FilterSubjects {
 		n, err := d.storedBefore(ctx, f, *cfg.OptStartTime)
