@@ -10,7 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bustest"
 )
@@ -305,4 +310,66 @@ func TestLetters_are_exported_imported_and_given_to_a_renamed_service(t *testing
 	}
 	r.says(0, "discarded at", "show", ids[0])
 	r.says(0, "handled by ", "show", strings.Replace(ids[0], "payment", "billing", 1))
+}
+
+// publish stores n events as any client can.
+func (r *receiver) publish(from, n int) {
+	r.t.Helper()
+	conn, err := nats.Connect(r.server)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for i := from; i < from+n; i++ {
+		key := fmt.Sprintf("ord-%d", i)
+		_, err := js.PublishMsg(r.t.Context(), &nats.Msg{
+			Subject: "events.order.placed.v1." + key,
+			Header: nats.Header{
+				"ce-specversion": {"1.0"}, "ce-id": {key}, "ce-source": {"/e2e"}, "ce-type": {"order.placed.v1"},
+				"ce-partitionkey": {key}, "ce-datacontenttype": {"application/json"},
+			},
+			Data: fmt.Appendf(nil, `{"order":"%s-"}`, key),
+		})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// A replay is killed half way, another one interrupted; a third one does the rest.
+// Events that come meanwhile are handled.
+func TestReplay_that_is_killed_is_run_again(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	r.start()
+	const n = 300
+	r.publish(0, n)
+	r.await(n)
+	r.refuse()
+	replay := func(share int, end syscall.Signal) *process {
+		t.Helper()
+		p := start(t, "replay", "dlq", "replay", "--all", "--rate", "100", "--server", r.server)
+		bustest.Eventually(t, patience, func() bool { return r.took() >= share })
+		p.signal(end)
+		<-p.exited
+		return p
+	}
+	replay(n/3, syscall.SIGKILL)
+	begin := time.Now()
+	live := r.took()
+	r.publish(n, 20)
+	bustest.Eventually(t, patience, func() bool { return r.took() >= live+20 })
+	t.Logf("20 live events were handled within %v", time.Since(begin))
+	if p := replay(n*2/3, syscall.SIGINT); !strings.Contains(p.stderr.String(), "not reached, run it again to go on") {
+		t.Errorf("interrupted: %s", p.stderr.String())
+	}
+	r.run(0, "dlq", "replay", "--all", "--wait")
+	r.await(0)
+	if r.took() != n+20 {
+		t.Errorf("%d events taken, want %d", r.took(), n+20)
+	}
 }

@@ -25,7 +25,8 @@ type results struct {
 	// waits says that a letter is reported again when its replay has ended.
 	waits    bool
 	progress *progress
-	done     int            // letters with a result, those that are waited for excluded
+	sent     int            // letters that are waited for
+	done     int            // letters that have come to an end
 	gone     map[string]int // letters not replayed, by the consumer that is missing
 	err      error          // of writing; the walk goes on: what was begun is finished
 }
@@ -44,8 +45,10 @@ func (r *results) run(ctx context.Context, verb, done string, change func(*dlq.Q
 
 // add prints a result: as JSON every one, for people those that need a look.
 func (r *results) add(res dlq.Result) {
-	sent := res.Status == dlq.Replayed || res.Status == dlq.Pending || res.Status == dlq.InProgress
-	if !r.waits || !sent {
+	sent := r.waits && (res.Status == dlq.Replayed || res.Status == dlq.Pending || res.Status == dlq.InProgress)
+	if sent {
+		r.sent++
+	} else {
 		r.done++
 	}
 	if res.Status == dlq.NoConsumer {
@@ -54,10 +57,16 @@ func (r *results) add(res dlq.Result) {
 		}
 		r.gone[cmp.Or(r.to, res.ID[:strings.LastIndexByte(res.ID, '.')])]++
 	}
-	if err := r.print(res, r.waits && sent); r.err == nil {
+	if err := r.print(res, sent); r.err == nil {
 		r.err = err
 	}
-	r.progress.set(r.done, res.Selected)
+	note := fmt.Sprintf("%s of %s", terminal.Number(r.done), terminal.Number(res.Selected))
+	if !r.waits {
+		r.progress.set(r.done, res.Selected, note)
+		return
+	}
+	// Half of the way is to send it.
+	r.progress.set(max(r.sent, r.done)+r.done, 2*res.Selected, fmt.Sprintf("%s sent, %s ended", terminal.Number(r.sent), note))
 }
 
 func (r *results) print(res dlq.Result, goesOn bool) error {

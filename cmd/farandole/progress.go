@@ -2,12 +2,11 @@ package main
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
-
-	"github.com/farandole/farandole/internal/terminal"
 )
 
 // progress shows on stderr how far many small steps have come: a bar on a terminal, else a
@@ -16,6 +15,7 @@ type progress struct {
 	app  *app
 	verb string
 	said time.Time
+	note atomic.Pointer[string]
 
 	pool *mpb.Progress
 	bar  *mpb.Bar
@@ -25,23 +25,25 @@ func newProgress(a *app, verb string) *progress {
 	return &progress{app: a, verb: verb, said: a.now()}
 }
 
-// set says that so many of total steps are done.
-func (p *progress) set(done, total int) {
+// set says that so many of total steps are done, and in a note what that means.
+func (p *progress) set(done, total int, note string) {
+	p.note.Store(&note)
+	now := int64(min(done, total-1)) // the bar ends with the run
 	switch {
+	case total < 2:
 	case p.bar != nil:
-		p.bar.SetCurrent(int64(min(done, total-1))) // the bar ends with the run
-	case p.app.now().Sub(p.said) < plainEvery && !p.app.live || total < 2:
+		p.bar.SetCurrent(now)
 	case p.app.live:
 		p.pool = mpb.New(mpb.WithOutput(p.app.err), mpb.WithWidth(24))
 		p.bar = p.pool.AddBar(int64(total),
 			mpb.PrependDecorators(decor.Name(p.verb, decor.WC{C: decor.DindentRight | decor.DextraSpace})),
-			mpb.AppendDecorators(decor.CountersNoUnit(" %d of %d")),
+			mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return " " + *p.note.Load() })),
 			mpb.BarRemoveOnComplete(),
 		)
-		p.bar.SetCurrent(int64(min(done, total-1)))
-	default:
+		p.bar.SetCurrent(now)
+	case p.app.now().Sub(p.said) >= plainEvery:
 		p.said = p.app.now()
-		p.app.say("%s: %s of %s", p.verb, terminal.Number(done), terminal.Number(total))
+		p.app.say("%s: %s", p.verb, note)
 	}
 }
 
