@@ -54,7 +54,7 @@ func TestReadmeLeadsThroughTheFirstTenMinutes(t *testing.T) {
 	if err := coupons.Wait(); err != nil {
 		t.Errorf("the service: %v", err)
 	}
-	for _, want := range []string{"10 % off for Ada", "10 % off for Bob", "/name: array, want a string"} {
+	for _, want := range []string{"10 % off for Ada", "10 % off for Bob", "/name is an array, want a string"} {
 		if !strings.Contains(string(out), want) {
 			err = errors.Join(err, fmt.Errorf("no %q", want))
 		}

@@ -157,7 +157,14 @@ func kindFault(err error) error {
 	if wrong.Field != "" {
 		at = "/" + strings.ReplaceAll(wrong.Field, ".", "/")
 	}
-	return fmt.Errorf("%s: %s, want %s", at, wrong.Value, text.JSONKind(wrong.Type)) //nolint:errorlint // it has no more to say
+	found := wrong.Value // as in "number 1.5"
+	switch found {
+	case "array", "object":
+		found = "an " + found
+	case "string", "bool":
+		found = "a " + found
+	}
+	return fmt.Errorf("%s is %s, want %s", at, found, text.JSONKind(wrong.Type)) //nolint:errorlint // it has no more to say
 }
 
 // syntaxFault says where body is not JSON, or repeats a member; nil if it is well.

@@ -226,10 +226,10 @@ func TestDataOfAnotherKindIsRefusedInTheWordsOfJSON(t *testing.T) {
 		Items []item `json:"items"`
 	}
 	for body, want := range map[string]string{
-		`{"name":["Bob"]}`:               "/name: array, want a string",
-		`{"items":[{"quantity":"two"}]}`: "/items/0/quantity: string, want a whole number of 64 bits",
-		`{"items":[{"quantity":1.5}]}`:   "/items/0/quantity: number 1.5, want a whole number of 64 bits",
-		`[]`:                             "data: array, want an object",
+		`{"name":["Bob"]}`:               "/name is an array, want a string",
+		`{"items":[{"quantity":"two"}]}`: "/items/0/quantity is a string, want a whole number of 64 bits",
+		`{"items":[{"quantity":1.5}]}`:   "/items/0/quantity is number 1.5, want a whole number of 64 bits",
+		`[]`:                             "data is an array, want an object",
 	} {
 		if _, err := event.Define[cart]("a.b.v1").Decode(with(body)); err == nil || !strings.HasSuffix(err.Error(), "data of a.b.v1: "+want) {
 			t.Errorf("%s: %v, want %s", body, err, want)
