@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -55,7 +56,8 @@ func run(ctx context.Context, cfg bus.Config) (err error) {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, bus.Config{URL: os.Getenv("NATS_URL"), Source: "/coupons"})
+	logger := bus.SlogLogger(slog.Default().Handler())
+	err := run(ctx, bus.Config{URL: os.Getenv("NATS_URL"), Source: "/coupons", Logger: logger})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "coupons:", err)
