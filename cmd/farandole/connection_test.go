@@ -19,20 +19,20 @@ func TestContext_that_the_nats_CLI_has_selected_is_used(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "nats", "context", "here.json"), []byte(`{"url":"`+bustest.Server(t).URL()+`"}`), 0o600))
 	selection := filepath.Join(dir, "nats", "context.txt")
 	must(t, os.WriteFile(selection, []byte("here\n"), 0o600))
-	plan := []string{"topology", "plan", "--wait", "1ms", "--prefix", b.Names().Prefix}
+	plan := []string{"topology", "plan", "--prefix", b.Names().Prefix}
 	if got := farandole(t, "", plan...); got.code != exitDone {
 		t.Errorf("exit %d, stderr %q", got.code, got.err)
 	}
 	// Who names a server or another context means that one.
 	const nowhere = "nats://127.0.0.1:1"
-	if got := farandole(t, "", append(plan, "--server", nowhere)...); got.code != exitFailed || !strings.Contains(got.err, nowhere) {
+	if got := farandole(t, "", append(plan, "--server", nowhere, "--wait", "1ms")...); got.code != exitFailed || !strings.Contains(got.err, nowhere) {
 		t.Errorf("exit %d, stderr %q", got.code, got.err)
 	}
-	if got := farandole(t, "", append(plan, "--context", "there")...); got.code != exitFailed || !strings.Contains(got.err, "there") {
+	if got := farandole(t, "", append(plan, "--context", "there", "--wait", "1ms")...); got.code != exitFailed || !strings.Contains(got.err, "there") {
 		t.Errorf("exit %d, stderr %q", got.code, got.err)
 	}
 	must(t, os.WriteFile(selection, []byte("gone"), 0o600))
-	if got := farandole(t, "", plan...); got.code != exitFailed || !strings.Contains(got.err, `unknown context "gone"`) {
+	if got := farandole(t, "", append(plan, "--wait", "1ms")...); got.code != exitFailed || !strings.Contains(got.err, `unknown context "gone"`) {
 		t.Errorf("exit %d, stderr %q", got.code, got.err)
 	}
 }
