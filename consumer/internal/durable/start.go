@@ -88,7 +88,7 @@ func (b Beginning) LogOld(ctx context.Context, log zerolog.Logger, old uint64, s
 	if !since.IsZero() {
 		line = line.Time("stored_since", since)
 	}
-	line.Msg("this consumer name is new: it handles the old events that the stream keeps first (Start says otherwise)")
+	line.Msg("this consumer name is new, and begins with old events that the stream keeps (Config.Start, or webhook --from-now, leaves them out)")
 }
 
 // LastBefore returns the sequence of the last message that a stream had stored before a time.
