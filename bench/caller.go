@@ -45,13 +45,12 @@ type called struct {
 // The settings of payment, but for the name.
 func callBreaker() resilience.BreakerConfig {
 	return resilience.BreakerConfig{
-		Name: "dependency", FailureRate: 0.5, Window: callWindow, MinCalls: callThreshold, OpenFor: callOpenFor, Probes: callProbes,
+		Name: "dependency", FailureRate: 0.75, WindowCalls: callThreshold, MinCalls: callThreshold, OpenFor: callOpenFor, Probes: callProbes,
 	}
 }
 
 const (
 	callThreshold = 20
-	callWindow    = 5 * time.Second
 	callOpenFor   = time.Second
 	callProbes    = 3
 	callHandlers  = 16

@@ -49,9 +49,8 @@ const (
 	warmUp = 300
 	// holdFor is how long events are held back at most until all are stored.
 	holdFor = time.Minute
-	// forgetAfter is when the breakers have forgotten the calls of the warm-up, without
-	// which their thresholds are low.
-	forgetAfter = callWindow + time.Second
+	// heldAfter is how long a process may take until it knows that it is held.
+	heldAfter = 500 * time.Millisecond
 )
 
 // dependency answers calls, and counts those that come while it is down.
@@ -171,7 +170,7 @@ func (b *bench) suffer(ctx context.Context, connect bus.Config, r *outageRun) (e
 	if _, err := pause.Apply(ctx, s.Bus); err != nil {
 		return err
 	}
-	<-time.After(forgetAfter)
+	<-time.After(heldAfter)
 	if err := s.Publish(ctx, warmUp, b.held); err != nil {
 		return err
 	}

@@ -185,7 +185,7 @@ func TestBreaker_NATS_restarts(t *testing.T) {
 func TestBreaker_two_open_at_once(t *testing.T) {
 	t.Parallel()
 	o := newOutage(t, []string{"--max-attempts", "30", "--lease", lease}, binary, binary)
-	const leastCalls = 20 // of which half have to fail
+	const leastCalls = 20 // of a process, until its breaker judges
 	for round := 1; ; round++ {
 		if got := run(t, "consumer", "pause", "payment", "--server", o.nats); got.code != 0 {
 			t.Fatalf("pause: %+v", got)

@@ -7,7 +7,8 @@
 // breaker of one process opens, all processes of the consumer begin no handler any
 // more, and the server delivers nothing until the dependency may be probed. Then one
 // process is elected, which lets a few events through. When these succeed, all go on,
-// at first with few handlers at once.
+// at first with few handlers at once. An operator may open and close it, too: [Force];
+// [List] tells where all breakers stand.
 //
 // # Lifecycle
 //
@@ -31,6 +32,7 @@
 //     while the breaker is not closed. As long as there is no other event to probe with it
 //     keeps the breaker open.
 //   - If the bucket is missing or denied, or the server may not be asked to pause, each
-//     process has the breaker for itself. It says so in one warning.
+//     process has the breaker for itself. It says so in one warning, and tries again when
+//     it hears of what the others share.
 //   - While NATS is away nothing is shared. Nothing is handled either.
 package fleet
