@@ -113,7 +113,7 @@ func (v *breakerView) see(e event.Event) {
 		}
 	case fleet.HalfOpened.Type():
 		v.state = BreakerProbing
-		v.notice("one process of payment probes the gateway with a few events")
+		v.notice("one process of payment probes the gateway")
 	case fleet.Closed.Type():
 		if v.state == "" {
 			return // it has not opened yet

@@ -57,7 +57,7 @@ func startSystem(ctx context.Context, cfg Config) (s *system, err error) {
 	if s.store, err = newStore(ctx, cfg.DatabaseURL); err != nil {
 		return s, err
 	}
-	s.payment = &paymentService{gatewayURL: s.gateway.URL, ledger: cfg.Ledger, log: cfg.Logger, healthy: cfg.Faults == None}
+	s.payment = &paymentService{gatewayURL: s.gateway.URL, ledger: cfg.Ledger, flaky: doses[cfg.Faults].flaky > 0, log: cfg.Logger, healthy: cfg.Faults == None}
 	for range doses[cfg.Faults].replicas {
 		shop, err := newOrderService(s.store, cfg.Logger)
 		if err != nil {
