@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -78,6 +79,9 @@ func (c *dlqReplayCmd) Run(ctx context.Context, a *app) error {
 	wait := a.root.Connection.Wait.bare
 	if err := c.validate(wait); err != nil {
 		return err
+	}
+	if d := a.root.Connection.Wait.server; d > 0 && !wait && os.Getenv("FARANDOLE_WAIT") == "" {
+		a.say("--wait %v is for a server that is not up; --wait --timeout %v waits for what becomes of the events", d, d)
 	}
 	r := results{app: a, json: c.JSON, named: len(c.IDs) > 0, to: c.To, waits: (wait || c.Canary) && !c.DryRun}
 	selection := c.selection(a.now())

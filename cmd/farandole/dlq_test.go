@@ -190,6 +190,9 @@ func TestReplay_reports_each_letter_and_counts(t *testing.T) {
 	if got := s.run(t, "", "dlq", "replay", "--all", "--dry-run"); got.code != exitDone || !strings.Contains(got.err, "3 selected: 3 would replay") {
 		t.Errorf("dry run: %+v", got)
 	}
+	if got := s.run(t, "", "dlq", "replay", "--all", "--dry-run", "--wait", "7s"); got.code != exitDone || !strings.Contains(got.err, "--wait --timeout 7s waits for what becomes of the events") {
+		t.Errorf("a duration after --wait is not said to be for the server: %+v", got)
+	}
 	got := s.run(t, "", "dlq", "replay", "--all", "--key", "ord-1", "--json")
 	if got.code != exitDone || strings.Count(got.out, `"status":"replayed"`) != 1 || strings.Count(got.out, "\n") != 1 {
 		t.Errorf("filtered: %+v", got)
