@@ -42,7 +42,7 @@ func (s *system) deferrals() int {
 	if err != nil {
 		s.tb.Fatal(err)
 	}
-	return int(min(stream.CachedInfo().State.LastSeq, 1)) //nolint:gosec // 0 or 1
+	return int(min(stream.CachedInfo().State.LastSeq, 1))
 }
 
 func TestLong_retries_leave_room_for_the_healthy(t *testing.T) {

@@ -164,7 +164,7 @@ func kindFault(err error) error {
 	case "string", "bool":
 		found = "a " + found
 	}
-	return fmt.Errorf("%s is %s, want %s", at, found, text.JSONKind(wrong.Type)) //nolint:errorlint // it has no more to say
+	return fmt.Errorf("%s is %s, want %s", at, found, text.JSONKind(wrong.Type))
 }
 
 // syntaxFault says where body is not JSON, or repeats a member; nil if it is well.
