@@ -11,9 +11,13 @@ import (
 	"github.com/farandole/farandole/services/events"
 )
 
-// requestTimeout bounds what one request waits for the database. If the process dies
-// while it places an order, so long the same request is told that one is under way.
-const requestTimeout = 10 * time.Second
+const (
+	// requestTimeout bounds what one request waits for the database.
+	requestTimeout = 10 * time.Second
+	// placeTimeout is the same for one that places an order. It is short: if the process
+	// dies meanwhile, so long the same request is told that one is under way.
+	placeTimeout = roomPatience + 2*time.Second
+)
 
 // accepted is the answer to POST /orders and POST /orders/{id}/cancel. Status is
 // the one that the request led to, so a repeated request gets the same answer.

@@ -111,7 +111,7 @@ func (s *Service) answerOnce() (err error) {
 	}
 	s.once, err = idempotency.New(s.answers, idempotency.Config{
 		Scope:   func(r *http.Request) string { return orderOf(r).CustomerID },
-		Timeout: requestTimeout, MaxBody: maxBody, Logger: s.log,
+		Timeout: placeTimeout, MaxBody: maxBody, Logger: s.log,
 	})
 	return err
 }
