@@ -83,7 +83,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	newGuard(t, Config{Breaker: b, Metrics: r})
-	page, err := os.ReadFile("../docs/resilience.md")
+	page, err := os.ReadFile("../docs/observability.md")
 	if err != nil {
 		t.Fatal(err)
 	}

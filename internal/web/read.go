@@ -16,14 +16,17 @@ import (
 	"github.com/farandole/farandole/internal/text"
 )
 
+// unsaid is the Content-Type of a client that was not told one: curl -d, urllib.
+const unsaid = "application/x-www-form-urlencoded"
+
 // ReadJSON reads the body of a request, one JSON document, into a struct. It
 // accepts no member that the struct does not have, each at most once and in one
-// spelling, and only UTF-8. A request without a Content-Type may be JSON, one with
-// another Content-Type is refused. If the request is wrong, the document says where.
+// spelling, and only UTF-8. A request without a Content-Type may be JSON, and so may
+// one with that of forms; one with another Content-Type is refused. If the request is wrong, the document says where.
 //
 // Afterwards the body can be read once more.
 func ReadJSON(w http.ResponseWriter, r *http.Request, limit int64, into any) *Problem {
-	if contentType := r.Header.Get("Content-Type"); contentType != "" && !IsJSON(contentType) {
+	if contentType := r.Header.Get("Content-Type"); contentType != "" && contentType != unsaid && !IsJSON(contentType) {
 		return NewProblem(http.StatusUnsupportedMediaType, "unsupported-media-type",
 			"The body is JSON: send it with Content-Type: application/json.")
 	}

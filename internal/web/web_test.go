@@ -43,7 +43,7 @@ func TestWrong_body_is_told_by_a_pointer_and_without_the_words_of_Go(t *testing.
 		"half of it":          {"", `{"name":`, 400, "#", "JSON"},
 		"two documents":       {"", `{} {}`, 400, "#", "one document"},
 		"nothing":             {"", ` `, 400, "#", "it is empty"},
-		"a form":              {"application/x-www-form-urlencoded", `{}`, 415, "", "application/json"},
+		"a form":              {"application/x-www-form-urlencoded", `name=a`, 400, "#", "not JSON"},
 		"text":                {"text/plain", `{}`, 415, "", "application/json"},
 		"another charset":     {"application/json; charset=latin1", `{}`, 415, "", "application/json"},
 		"too large":           {"", `{"name":"` + strings.Repeat("a", 100) + `"}`, 413, "", "100 bytes"},

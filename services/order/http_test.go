@@ -111,7 +111,7 @@ func TestPlaceOrderRefuses(t *testing.T) {
 				"fraction":            {"k", order("a", "EUR", `{"sku":"widget","quantity":1.5}`), 400, []string{"#/items/0/quantity"}},
 				"overflow":            {"k", order("a", "EUR", `{"sku":"widget","quantity":9223372036854775808}`), 400, []string{"#/items/0/quantity"}},
 				"not UTF-8":           {"k", "{\"customer_id\":\"\xff\",\"currency\":\"EUR\",\"items\":[" + ok + "]}", 400, []string{"#"}},
-				"a form":              {"k", twoWidgets, 415, nil},
+				"plain text":          {"k", twoWidgets, 415, nil},
 				"too large":           {"k", order(strings.Repeat("a", maxBody), "EUR", ok), 413, nil},
 				"customer with NUL":   {"k", `{"customer_id":"a\u0000b","currency":"EUR","items":[` + ok + `]}`, 422, []string{"#/customer_id"}},
 				"nothing":             {"k", `{}`, 422, []string{"#/customer_id", "#/currency", "#/items"}},
@@ -128,7 +128,7 @@ func TestPlaceOrderRefuses(t *testing.T) {
 			} {
 				header := key(tt.key)
 				if tt.status == http.StatusUnsupportedMediaType {
-					header["Content-Type"] = "application/x-www-form-urlencoded" // as curl says without being told
+					header["Content-Type"] = "text/plain"
 				}
 				if tt.key == "" {
 					header = nil
