@@ -59,7 +59,8 @@ func TestTimersSurviveARestart(t *testing.T) {
 	p.run()
 	set, cancelled := s.cancelHalf(4, func() {})
 	// The durable can say that all is settled a moment before it hears of an event.
-	bustest.Eventually(t, soon, func() bool { return p.Stats().Handled%6 == 0 }) // four that set, two that cancel
+	// Four events have set timers, and two have cancelled one.
+	bustest.Eventually(t, soon, func() bool { return p.Stats().Handled%6 == 0 })
 	if err := p.stop(); err != nil { // nobody needs to be there when the time comes
 		t.Fatal(err)
 	}
