@@ -85,19 +85,19 @@ func sound() Evidence {
 	return e
 }
 
-// second is so many seconds after the gateway has failed.
-func second(n int) time.Time { return time.Unix(int64(1000+n), 0) }
+// moment is so many times five seconds after the gateway has failed.
+func moment(n int) time.Time { return time.Unix(int64(1000+5*n), 0) }
 
-// outage appends an outage: the breaker opens after a second, a probe fails after three, and
-// others succeed after five. Attempts are spent before and afterwards.
+// outage appends an outage: the breaker opens at moment 1, a probe fails at 3, and
+// others succeed at 5. Attempts are spent before and afterwards.
 func (e *Evidence) outage() {
 	change := func(term, at, until int, eventType string) {
 		c := Change{
 			Key: "payment-gateway", ID: fmt.Sprint("payment-gateway-1-", term), Source: "/payment", Type: eventType,
-			Consumer: "payment", Breaker: "gateway", Opened: 1, At: second(at), By: "host 1",
+			Consumer: "payment", Breaker: "gateway", Opened: 1, At: moment(at), By: "host 1",
 		}
 		if until > 0 {
-			c.Until = second(until)
+			c.Until = moment(until)
 		}
 		e.Changes = append(e.Changes, c)
 	}
@@ -115,7 +115,7 @@ func (e *Evidence) outage() {
 // fail appends a failed attempt of payment at an order, at a time.
 func (e *Evidence) fail(id string, at int, class string) {
 	e.Attempts = append(e.Attempts, Attempt{
-		Consumer: "payment", EventKey: id + "-" + placed, At: second(at).Add(time.Millisecond), Class: class, Error: "gateway: 503",
+		Consumer: "payment", EventKey: id + "-" + placed, At: moment(at).Add(time.Millisecond), Class: class, Error: "gateway: 503",
 	})
 }
 
@@ -305,7 +305,7 @@ func TestCheck_names_what_is_broken(t *testing.T) {
 		{"breaker's event that cannot be read", func(e *Evidence) { e.Changes[0].Problem = "no JSON" }, Breaker, "", "no JSON"},
 		{"breaker changed by nobody", func(e *Evidence) { e.Changes[0].By = "" }, Breaker, "", "who has changed"},
 		{"breaker open for ever", func(e *Evidence) { e.Changes[1].Until = time.Time{} }, Breaker, "", "payment-gateway-1-2"},
-		{"breaker closed for a time", func(e *Evidence) { e.Changes[0].Until = second(9) }, Breaker, "", "none of a closed one"},
+		{"breaker closed for a time", func(e *Evidence) { e.Changes[0].Until = moment(9) }, Breaker, "", "none of a closed one"},
 		{"breaker changed twice at once", func(e *Evidence) {
 			e.Changes[2].Opened, e.Changes[2].ID = 2, "payment-gateway-2-2"
 		}, Breaker, "", "a change that follows payment-gateway-1-2"},
