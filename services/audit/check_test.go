@@ -367,12 +367,12 @@ func TestCheck_suffers_a_breaker_of_one_process(t *testing.T) {
 func TestJudge_counts_what_an_outage_costs(t *testing.T) {
 	t.Parallel()
 	e := sound()
-	if got, want := Judge(e).Outages, (Outages{Opened: 1, NotClosedMS: 4000}); got != want {
+	if got, want := Judge(e).Outages, (Outages{Opened: 1, NotClosedMS: 20_000}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	e.fail("good", 2, "error")
 	e.Letters[0].Class = "error"
-	if got, want := Judge(e).Outages, (Outages{Opened: 1, NotClosedMS: 4000, Attempts: 1, DeadLetters: 1}); got != want {
+	if got, want := Judge(e).Outages, (Outages{Opened: 1, NotClosedMS: 20_000, Attempts: 1, DeadLetters: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
