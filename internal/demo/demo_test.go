@@ -86,7 +86,7 @@ func TestDemo_in_an_outage(t *testing.T) {
 	t.Parallel()
 	var story []string
 	r := runDemo(t, Config{Orders: 100, Seed: 1, Faults: Outage, Notice: func(text string) { story = append(story, text) }})
-	if r.DeadLettered+r.CrashesInjected+r.DuplicatesInjected != 0 || r.Injected.OutageMS < 2000 {
+	if r.CrashesInjected+r.DuplicatesInjected != 0 || r.Injected.OutageMS < 2000 { // of dead letters the audit says why
 		t.Errorf("other trouble, or none: %+v", r)
 	}
 	if o := r.Audit.Outages; o.Opened == 0 || o.NotClosedMS < 1000 || o.Attempts+o.DeadLetters != 0 {

@@ -159,14 +159,26 @@ func (c *checker) checkAttempts() {
 	}
 }
 
-// checkOutage: no event has become a dead letter because the dependency of its consumer was down.
+// checkOutage: no event has become a dead letter because the dependency of its consumer was
+// down, unless all its attempts were spent before the breaker opened: with few calls
+// it opens late.
 func (c *checker) checkOutage() {
 	if c.openings == 0 {
 		return
 	}
+	last := map[string]time.Time{} // by event key
+	for _, a := range c.Attempts {
+		if a.At.After(last[a.EventKey]) {
+			last[a.EventKey] = a.At
+		}
+	}
+	before := func(l Letter) bool {
+		at, known := last[l.EventKey]
+		return known && len(c.notClosed) > 0 && !at.After(c.notClosed[0].known)
+	}
 	for i, l := range slices.Concat(c.Former, c.Letters) {
 		again := i >= len(c.Former) && slices.Contains(c.Former, l)
-		if l.Consumer == payment && !ofItself(l.Class, l.Reason) && !again {
+		if l.Consumer == payment && !ofItself(l.Class, l.Reason) && !again && !before(l) {
 			c.report(Outage, l.Order, "no dead letter because the gateway was down", fmt.Sprintf("%s: %s, %s", l.ID, l.Reason, l.Class))
 		}
 	}

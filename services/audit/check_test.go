@@ -364,6 +364,18 @@ func TestCheck_suffers_a_breaker_of_one_process(t *testing.T) {
 	}
 }
 
+// With few calls a breaker opens late, and an event can have spent all its attempts by then.
+func TestLetterOfBeforeTheOpeningIsNotBecauseOfTheOutage(t *testing.T) {
+	t.Parallel()
+	e := sound()
+	e.Letters[0].Class = "resilience.statusError"
+	e.Attempts = slices.DeleteFunc(e.Attempts, func(a Attempt) bool { return a.EventKey == e.Letters[0].EventKey })
+	e.fail(e.Letters[0].Order, 0, "resilience.statusError")
+	if v := Check(e); len(v) > 0 {
+		t.Errorf("%v", v)
+	}
+}
+
 func TestJudge_counts_what_an_outage_costs(t *testing.T) {
 	t.Parallel()
 	e := sound()
