@@ -68,7 +68,7 @@ func unquote(quoted string) (string, bool) {
 // fingerprint tells a request from others with the same key.
 func fingerprint(r *http.Request, body []byte) string {
 	contentType := r.Header.Get("Content-Type")
-	if contentType == "" || web.IsJSON(contentType) {
+	if web.MayBeJSON(contentType) {
 		if id, err := event.ContentID(body); err == nil {
 			return hash(r.Method, r.URL.RequestURI(), "json", id)
 		}

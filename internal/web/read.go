@@ -22,11 +22,12 @@ const unsaid = "application/x-www-form-urlencoded"
 // ReadJSON reads the body of a request, one JSON document, into a struct. It
 // accepts no member that the struct does not have, each at most once and in one
 // spelling, and only UTF-8. A request without a Content-Type may be JSON, and so may
-// one with that of forms; one with another Content-Type is refused. If the request is wrong, the document says where.
+// one with that of forms; one with another Content-Type is refused. If the request is
+// wrong, the document says where.
 //
 // Afterwards the body can be read once more.
 func ReadJSON(w http.ResponseWriter, r *http.Request, limit int64, into any) *Problem {
-	if contentType := r.Header.Get("Content-Type"); contentType != "" && contentType != unsaid && !IsJSON(contentType) {
+	if contentType := r.Header.Get("Content-Type"); !MayBeJSON(contentType) {
 		return NewProblem(http.StatusUnsupportedMediaType, "unsupported-media-type",
 			"The body is JSON: send it with Content-Type: application/json.")
 	}
@@ -59,8 +60,14 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *Pro
 	return body, nil
 }
 
-// IsJSON reports whether a Content-Type is JSON, in UTF-8 if it says so at all.
-func IsJSON(contentType string) bool {
+// MayBeJSON reports whether a body with this Content-Type is to be read as JSON: the
+// type is JSON, there is none, or it is what clients say of any body.
+func MayBeJSON(contentType string) bool {
+	return contentType == "" || contentType == unsaid || isJSON(contentType)
+}
+
+// isJSON reports whether a Content-Type is JSON, in UTF-8 if it says so at all.
+func isJSON(contentType string) bool {
 	media, parameters, err := mime.ParseMediaType(contentType)
 	charset, given := parameters["charset"]
 	return err == nil && (media == "application/json" || strings.HasSuffix(media, "+json")) &&
