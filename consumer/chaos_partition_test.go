@@ -397,10 +397,29 @@ func (s *storm) owned() {
 			}
 		}
 		if len(left) > 0 {
-			return fmt.Errorf("of the members %v none has %+v", slices.Sorted(maps.Keys(owners)), left)
+			return fmt.Errorf("of the members %v none has %+v; live are %s", slices.Sorted(maps.Keys(owners)), left, s.lives())
 		}
 		return nil
 	})
+}
+
+// lives tells how it is with those that live.
+func (s *storm) lives() string {
+	var all strings.Builder
+	for _, m := range s.live {
+		state := "runs"
+		select {
+		case <-m.done:
+			state = fmt.Sprintf("ended with %v", m.err)
+		default:
+		}
+		id := "no page"
+		if owner := m.owner.Load(); owner != nil {
+			id = *owner
+		}
+		fmt.Fprintf(&all, "[%s: %s, health: %v, pulled %v, cut %v, frozen %v, zombie %v, %+v]", id, state, m.Health(), m.pulled.Load(), m.cut.Load(), m.frozen.Load() != nil, m.zombie, m.Stats())
+	}
+	return all.String()
 }
 
 // complete waits until all is paid or parked, ends the members, and checks everything.

@@ -140,14 +140,15 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 		stopLedger()
 		err = errors.Join(err, <-ledger)
 	}()
-	if err := c.begin(ctx); err != nil {
+	work, cancelWork := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancelWork(nil)
+	own := c.newShare(work)
+	if err := c.begin(ctx, own); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped before it began
 		}
 		return err
 	}
-	work, cancelWork := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancelWork(nil)
 
 	beats, stopBeats := context.WithCancel(context.WithoutCancel(ctx))
 	var heart sync.WaitGroup
@@ -156,14 +157,8 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	defer stopBeats()
 
 	var pullers sync.WaitGroup
-	own, err := c.newShare(ctx, work)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil // stopped before it began
-		}
-		return err
-	}
 	if own != nil {
+		own.join(ctx)
 		pullers.Go(func() { own.run(ctx) })
 		defer own.leave()
 	}

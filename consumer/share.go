@@ -61,30 +61,37 @@ const (
 	farewellTimeout = 2 * time.Second
 )
 
-// newShare joins the members of the consumer, for a ledger with partitions; nil for
-// others. It ends with [share.close] and [share.leave].
-func (c *Consumer) newShare(ctx, work context.Context) (*share, error) {
+// newShare is what this process is going to have of the partitions, for a ledger with
+// them; nil for others. Its handlers run in work. It begins with [share.prepare] and
+// [share.join], and ends with [share.close] and [share.leave].
+func (c *Consumer) newShare(work context.Context) *share {
 	l := c.ledger.Partitions()
 	if l == nil {
-		return nil, nil //nolint:nilnil // there is none
+		return nil
 	}
-	count, err := l.Count(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("consumer: %s: %w", c.cfg.Name, err)
-	}
-	s := &share{
-		consumer: c, ledger: l, count: count,
+	return &share{
+		consumer: c, ledger: l,
 		pull:  func(ctx context.Context, f *feed) { c.pull(ctx, work, f) },
 		admit: func(d *delivery) { c.admit(work, d) },
-		group: members.New(members.Config{Bus: c.bus, Consumer: c.cfg.Name, Partitions: count, Logger: c.log}),
 		owned: map[int]*partition{}, wanted: map[int]time.Time{}, gone: make(chan struct{}, 1),
 	}
-	if err := s.lookBack(ctx); err != nil {
-		return nil, err
+}
+
+// prepare finds how many partitions there are, and where the consumer begins in them.
+func (s *share) prepare(ctx context.Context) (err error) {
+	if s.count, err = s.ledger.Count(ctx); err != nil {
+		return fmt.Errorf("consumer: %s: %w", s.consumer.cfg.Name, err)
 	}
-	if err := s.introduce(ctx); err != nil {
-		return nil, err
+	if err = s.lookBack(ctx); err != nil {
+		return err
 	}
+	return s.introduce(ctx)
+}
+
+// join joins the members of the consumer.
+func (s *share) join(ctx context.Context) {
+	c := s.consumer
+	s.group = members.New(members.Config{Bus: c.bus, Consumer: c.cfg.Name, Partitions: s.count, Logger: c.log})
 	live, end := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {
@@ -97,7 +104,6 @@ func (c *Consumer) newShare(ctx, work context.Context) (*share, error) {
 		end()
 		<-ended
 	}
-	return s, nil
 }
 
 // run keeps this process's share until ctx ends.

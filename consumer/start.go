@@ -18,12 +18,12 @@ import (
 // begin prepares, and waits for what comes by itself: for leaders as long as the
 // bus waits, and as long as need be for a connection that was lost meanwhile. The
 // consumer is unhealthy until then. Any other error is a person's to mend.
-func (c *Consumer) begin(ctx context.Context) error {
+func (c *Consumer) begin(ctx context.Context, own *share) error {
 	for {
 		connected := c.bus.Conn().Stats().Reconnects
 		var wrong error
 		err := c.bus.Await(ctx, func(ctx context.Context) error {
-			err := c.prepare(ctx)
+			err := c.prepare(ctx, own)
 			switch {
 			case err == nil:
 			case passes(err):
@@ -59,13 +59,13 @@ func (c *Consumer) retryHorizon() time.Duration {
 }
 
 // prepare checks what must hold before the first event: the streams are there
-// and keep a message longer than its retries, and the ledger keeps its marks
-// longer than that.
-func (c *Consumer) prepare(ctx context.Context) error {
+// and keep a message longer than its retries, the ledger keeps its marks longer
+// than that, and it is known where partitions begin.
+func (c *Consumer) prepare(ctx context.Context, own *share) error {
 	var errs []error
 	var streams []jetstream.StreamConfig
 	feeds := c.feeds
-	if c.ledger.Partitions() != nil {
+	if own != nil {
 		feeds = []*feed{{stream: c.bus.Names().EventsStream(), own: true}}
 	}
 	for _, f := range feeds {
@@ -97,6 +97,11 @@ func (c *Consumer) prepare(ctx context.Context) error {
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
+	}
+	if own != nil {
+		if err := own.prepare(ctx); err != nil {
+			return err
+		}
 	}
 	for _, stream := range streams {
 		c.logRetention(stream)

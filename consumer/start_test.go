@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/testkit/wiretap"
 )
 
 // output is a log that is read while it is written.
@@ -184,6 +186,67 @@ func TestReadyConsumerSaysWhatItConsumes(t *testing.T) {
 			t.Errorf("said %d times that it is ready: %s", n, log.String())
 		}
 	})
+}
+
+// Whatever a consumer sends until it is ready may stay without an answer, as it does when
+// a leader has just gone: it asks again.
+func TestConsumerStartsAlthoughAMessageIsLost(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, s *system) {
+		t.Helper()
+		s.publishTimeout = time.Second
+		sent := s.beginsWithout(0)
+		if sent < 5 {
+			t.Fatalf("it has sent %d messages until it was ready: the test has not seen its start", sent)
+		}
+		for n := 1; n <= sent; n++ {
+			t.Run(fmt.Sprint("message ", n), func(t *testing.T) {
+				t.Parallel()
+				lossy := *s
+				lossy.tb = t
+				lossy.beginsWithout(n)
+			})
+		}
+	})
+}
+
+// beginsWithout starts a new consumer whose n-th message gets lost, and returns how many
+// it sends until it is ready.
+func (s *system) beginsWithout(n int) (sent int) {
+	s.tb.Helper()
+	cfg := config()
+	cfg.Name = event.Consumer(fmt.Sprint("payment-without-", n))
+	var ready atomic.Bool
+	var count atomic.Int64
+	lossy := *s
+	lossy.server = wiretap.New(s.server, func(frame []byte) wiretap.Verdict {
+		if wiretap.Subject(frame) == "" || ready.Load() {
+			return wiretap.Pass
+		}
+		if count.Add(1) == int64(n) {
+			s.tb.Logf("lost: %.200q", frame)
+			return wiretap.Drop
+		}
+		return wiretap.Pass
+	}, nil)
+	p := lossy.prepare(cfg, counting(new(tally)), nil)
+	count.Store(0) // the connection's own
+	p.run()
+	defer func() {
+		if err := p.stop(); err != nil {
+			s.tb.Errorf("Run: %v", err)
+		}
+	}()
+	bustest.Eventually(s.tb, soon, func() error {
+		select {
+		case <-p.done:
+			s.tb.Fatalf("it ended at its start: %v", p.err)
+		default:
+		}
+		return p.Health()
+	})
+	ready.Store(true)
+	return int(count.Load())
 }
 
 func TestConsumerWithoutABusSaysWhatIsMissing(t *testing.T) {
