@@ -227,6 +227,9 @@ func (o *outage) tripped(i int) int {
 // and open in their turn, and neither of them too early.
 func TestBreaker_clock_is_wrong(t *testing.T) {
 	t.Parallel()
+	if !long() {
+		t.Skip("compiles everything anew, for minutes: FARANDOLE_LONG=1")
+	}
 	o := newOutage(t, onceOnly, buildAhead(t), binary)
 	o.begin(30)
 	first := o.opened()
