@@ -197,8 +197,8 @@ func TestConsumerStartsAlthoughAMessageIsLost(t *testing.T) {
 		t.Helper()
 		s.publishTimeout = time.Second
 		sent := s.beginsWithout(0)
-		if sent < 5 {
-			t.Fatalf("it has sent %d messages until it was ready: the test has not seen its start", sent)
+		if sent == 0 {
+			t.Fatal("it has sent nothing until it was ready: the test has not seen its start")
 		}
 		for n := 1; n <= sent; n++ {
 			t.Run(fmt.Sprint("message ", n), func(t *testing.T) {
@@ -217,11 +217,11 @@ func (s *system) beginsWithout(n int) (sent int) {
 	s.tb.Helper()
 	cfg := config()
 	cfg.Name = event.Consumer(fmt.Sprint("payment-without-", n))
-	var ready atomic.Bool
+	var starting atomic.Bool
 	var count atomic.Int64
 	lossy := *s
 	lossy.server = wiretap.New(s.server, func(frame []byte) wiretap.Verdict {
-		if wiretap.Subject(frame) == "" || ready.Load() {
+		if wiretap.Subject(frame) == "" || !starting.Load() {
 			return wiretap.Pass
 		}
 		if count.Add(1) == int64(n) {
@@ -231,7 +231,7 @@ func (s *system) beginsWithout(n int) (sent int) {
 		return wiretap.Pass
 	}, nil)
 	p := lossy.prepare(cfg, counting(new(tally)), nil)
-	count.Store(0) // the connection's own
+	starting.Store(true)
 	p.run()
 	defer func() {
 		if err := p.stop(); err != nil {
@@ -246,7 +246,7 @@ func (s *system) beginsWithout(n int) (sent int) {
 		}
 		return p.Health()
 	})
-	ready.Store(true)
+	starting.Store(false)
 	return int(count.Load())
 }
 

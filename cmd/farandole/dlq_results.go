@@ -40,6 +40,9 @@ func (r *results) run(ctx context.Context, verb, done string, change func(*dlq.Q
 		return err
 	})
 	r.progress.close()
+	if late := errTimeout(0); err != nil && errors.As(context.Cause(ctx), &late) {
+		err = late // whatever was being asked, that is why there is no answer
+	}
 	return r.finish(verb, sum, r.app.rowsOnly(err, done))
 }
 

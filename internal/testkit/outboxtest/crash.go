@@ -149,8 +149,12 @@ func staleOwner(r *rig) {
 	silence := r.silence()
 	relay := r.relayOn(r.outbox, silence.Bus, outbox.RelayConfig{Lease: lease})
 	r.heard(silence, n)
-	// As a claim does, with a lease that does not end.
-	r.exec("UPDATE outbox SET owner = 'another', due_at = " + r.past(-3600))
+	// As a claim does, with a lease that does not end. Rows that the relay has given up by
+	// then are taken when it has them again.
+	bustest.Eventually(r, soon, func() bool {
+		r.exec("UPDATE outbox SET owner = 'another', due_at = " + r.past(-3600) + " WHERE status = 'PROCESSING'")
+		return r.count("outbox WHERE owner = 'another'") == n
+	})
 	r.says(&relay.log, "another relay has rows")
 	if got := r.count("outbox WHERE status = 'PROCESSING' AND owner = 'another' AND attempts = 0"); got != n {
 		r.Errorf("%d rows are as the new owner left them, want %d", got, n)
