@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
@@ -341,7 +342,7 @@ func (f *fixture) fill(n int) {
 		_, err := js.PublishMsgAsync(&nats.Msg{
 			Subject: f.names.DeadLetterSubject("payment", event.ReasonExhausted, key(i)),
 			Header:  header, Data: letter.Data,
-		})
+		}, jetstream.WithStallWait(time.Minute)) // a busy machine is slow
 		f.check(err)
 	}
 	select {

@@ -36,7 +36,7 @@ func (s *Stream) Replay(ctx context.Context, r Ref, o ReplayOptions) (Result, er
 			number = l.entry.Replay.Number
 			return InProgress, nil
 		case !known && !o.Force:
-			return Refused, fmt.Errorf("%w: %s: the ledger has no mark of it, so nothing tells whether it took effect: name the database of a consumer with an inbox, or --force replays it", ErrRefused, l.entry.ID)
+			return Refused, fmt.Errorf("%w: %s: the ledger has no mark of it, so nothing tells whether it took effect: name the consumer's database if it has one (--store, --database-url), or --force replays it", ErrRefused, l.entry.ID)
 		}
 		partitions, err := s.partitions(ctx)
 		if err != nil {

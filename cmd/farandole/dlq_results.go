@@ -82,8 +82,9 @@ func (r *results) print(res dlq.Result, goesOn bool) error {
 	case res.Status == dlq.NoConsumer, res.Status == dlq.FailedAgain: // the reason is in the summary, or in the letter
 		return r.progress.printf("%s  %s", id, words)
 	case res.Message != "":
-		why := strings.TrimPrefix(res.Message, "dlq: "+words+": ") // it was said
-		line := fmt.Sprintf("%s  %s: %s", id, words, terminal.Printable(why))
+		why := strings.TrimPrefix(res.Message, "dlq: "+words+": ") // it was said, as the id was
+		why = strings.TrimPrefix(strings.TrimPrefix(why, res.ID), ": ")
+		line := strings.TrimSuffix(fmt.Sprintf("%s  %s: %s", id, words, terminal.Printable(why)), ": ")
 		if r.app.columns > 0 && len(line) > r.app.columns {
 			line = r.app.wrap(line, 2)
 		}

@@ -137,12 +137,13 @@ func TestError_column_begins_with_the_cause(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"": "class", "boom": "boom",
-		"charge: gateway: dial tcp 127.0.0.1:80: connection refused": "connection refused (charge: gateway: dial tcp 127.0.0.1:80)",
-		`receiver: 422 Unprocessable Entity: "no: such account"`:     `no: such account (receiver: 422 Unprocessable Entity)`,
-		"order 7: not found: EOF":                                    "not found: EOF (order 7)",
-		"a: b":                                                       "a: b",
-		"panic: boom of the year\nstack\nmore":                       "boom of the year … (panic)",
-		"ends with: ":                                                "ends with:",
+		"charge: gateway: dial tcp 127.0.0.1:80: connection refused":   "connection refused (charge: gateway: dial tcp 127.0.0.1:80)",
+		`receiver: 422 Unprocessable Entity: "no: such account"`:       `no: such account (receiver: 422 Unprocessable Entity)`,
+		"order 7: not found: EOF":                                      "not found: EOF (order 7)",
+		"a: b":                                                         "a: b",
+		"panic: boom of the year\nstack\nmore":                         "boom of the year … (panic)",
+		"order: customer_id is missing\norder: 0 items: want 1 to 100": "customer_id is missing … (order)",
+		"ends with: ": "ends with:",
 	} {
 		if got := cause("class", text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

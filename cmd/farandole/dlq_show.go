@@ -174,7 +174,13 @@ func (t *caseText) history(r dlq.Record) {
 	}
 }
 
-func errorOf(at event.Attempt) string { return strings.Trim(at.Class+": "+at.Error, ": ") }
+// errorOf is "decode: cannot decode: ...". The class of most errors says nothing.
+func errorOf(at event.Attempt) string {
+	if at.Class == "error" && at.Error != "" {
+		return at.Error
+	}
+	return strings.Trim(at.Class+": "+at.Error, ": ")
+}
 
 // replayedBy is "sent 2026-03-04T05:06:07Z (3m ago) by ada@host".
 func replayedBy(r dlq.Replaying, now time.Time) string {

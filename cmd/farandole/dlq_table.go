@@ -96,12 +96,14 @@ const causeRunes = 10
 
 // cause turns an error around: what happened comes first, and then, in brackets, on the way to
 // what. So a narrow column shows what matters of
-// "charge: gateway: dial tcp 127.0.0.1:80: connection refused".
+// "charge: gateway: dial tcp 127.0.0.1:80: connection refused". Of an error with many
+// lines, which may be many errors, that is the first.
 func cause(class, text string) string {
 	if text == "" {
 		return class
 	}
-	parts := colonParts(text)
+	line, rest, _ := strings.Cut(text, "\n")
+	parts := colonParts(line)
 	from := len(parts) - 1
 	for from > 0 && utf8.RuneCountInString(strings.Join(parts[from:], ": ")) < causeRunes {
 		from--
@@ -111,6 +113,9 @@ func cause(class, text string) string {
 		first = plain
 	}
 	first = terminal.FirstLine(strings.TrimSpace(first))
+	if strings.TrimSpace(rest) != "" {
+		first += " …"
+	}
 	if from == 0 {
 		return first
 	}
