@@ -142,8 +142,8 @@ func TestError_column_begins_with_the_cause(t *testing.T) {
 		"order 7: not found: EOF":                                      "not found: EOF (order 7)",
 		"a: b":                                                         "a: b",
 		"panic: boom of the year\nstack\nmore":                         "boom of the year … (panic)",
+		"ends with: ":                                                  "ends with:",
 		"order: customer_id is missing\norder: 0 items: want 1 to 100": "customer_id is missing … (order)",
-		"ends with: ": "ends with:",
 	} {
 		if got := cause("class", text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
