@@ -34,7 +34,11 @@ type Edit struct {
 // event that its consumer can read, or is being replayed; the text names what. It
 // matches [bus.ErrConflict] if somebody else has changed the letter meanwhile.
 func (q *Queue) Edit(ctx context.Context, id string, e Edit) (Change, error) {
-	if q.ofOutbox(id) {
+	row, err := q.ofOutbox(ctx, id)
+	if err != nil {
+		return Change{}, err
+	}
+	if row {
 		return Change{}, fmt.Errorf("%w: %s is a row of a database: change it there", ErrRefused, id)
 	}
 	s, err := q.stream()

@@ -3,6 +3,7 @@ package dlq
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Besides these, errors match [bus.ErrNoStream] when the dead-letter stream
@@ -30,6 +31,16 @@ var (
 	// failed again.
 	ErrFailedAgain = errors.New("dlq: too many have failed again")
 )
+
+// Ambiguous returns the error of an id that names several letters.
+func Ambiguous(id string, letters []string) error {
+	const most = 10
+	more := ""
+	if n := len(letters) - most; n > 0 {
+		letters, more = letters[:most], fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Errorf("%w: %s is one of %s%s", ErrAmbiguous, id, strings.Join(letters, ", "), more)
+}
 
 func invalidID(id string) error {
 	return fmt.Errorf("%w: id %q: want <consumer>.<event key>, or an event key, or how they begin", ErrSelection, id)

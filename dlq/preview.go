@@ -49,7 +49,11 @@ func (q *Queue) Preview(ctx context.Context, s Selection) (Preview, error) {
 		}
 		kinds[n].Count++
 	}
-	for _, part := range q.parts(s) {
+	parts, err := q.parts(ctx, s)
+	if err != nil {
+		return p, err
+	}
+	for _, part := range parts {
 		store, err := part.open()
 		if err != nil {
 			return p, err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -47,11 +48,15 @@ type part struct {
 }
 
 // parts returns the stores that a selection may be about, the outbox first.
-func (q *Queue) parts(s Selection) (parts []part) {
+func (q *Queue) parts(ctx context.Context, s Selection) (parts []part, err error) {
 	rows, letters := s, s
 	rows.IDs, letters.IDs = nil, nil
 	for _, id := range s.IDs {
-		if q.ofOutbox(id) {
+		row, err := q.ofOutbox(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if row {
 			rows.IDs = append(rows.IDs, id)
 		} else {
 			letters.IDs = append(letters.IDs, id)
@@ -64,17 +69,49 @@ func (q *Queue) parts(s Selection) (parts []part) {
 	if (q.outbox == nil || s.Filter.Consumer != ConsumerOutbox) && (!byID || len(letters.IDs) > 0) {
 		parts = append(parts, part{func() (Store, error) { return q.stream() }, letters})
 	}
-	return parts
+	return parts, nil
 }
 
-// ofOutbox reports whether an id is a parked row's.
-func (q *Queue) ofOutbox(id string) bool {
+// saysOutbox reports whether an id says that it is a parked row's.
+func (q *Queue) saysOutbox(id string) bool {
 	return q.outbox != nil && strings.HasPrefix(id, entryID(ConsumerOutbox, ""))
 }
 
+// ofOutbox reports whether an id is a parked row's. An event key alone, or how one begins,
+// may be either store's, and is to be of one letter only.
+func (q *Queue) ofOutbox(ctx context.Context, id string) (bool, error) {
+	if q.outbox == nil || strings.Contains(id, ".") {
+		return q.saysOutbox(id), nil
+	}
+	row, err := q.outbox.Get(ctx, id)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	var stream *Stream
+	if err == nil {
+		stream, err = q.stream()
+	}
+	if err != nil {
+		return false, err
+	}
+	letter, err := stream.Get(ctx, id)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return true, nil
+	case err != nil:
+		return false, err
+	default:
+		return false, Ambiguous(id, []string{row.ID, letter.ID})
+	}
+}
+
 // each calls do for every store that may have letters which f matches.
-func (q *Queue) each(f Filter, do func(Store) error) error {
-	for _, p := range q.parts(Selection{Filter: f}) {
+func (q *Queue) each(ctx context.Context, f Filter, do func(Store) error) error {
+	parts, err := q.parts(ctx, Selection{Filter: f})
+	if err != nil {
+		return err
+	}
+	for _, p := range parts {
 		store, err := p.open()
 		if err == nil {
 			err = do(store)
@@ -102,8 +139,11 @@ type PageOptions struct {
 // [bus.ErrUnavailable], or are those of the outbox.
 func (q *Queue) List(ctx context.Context, f Filter, o PageOptions) (Page, error) {
 	limit := cmp.Or(max(0, o.Limit), 50)
-	parts := q.parts(Selection{Filter: f})
 	all := Page{Entries: []Entry{}}
+	parts, err := q.parts(ctx, Selection{Filter: f})
+	if err != nil {
+		return all, err
+	}
 	for i, p := range parts {
 		last := i == len(parts)-1
 		cursor := o.Cursor
@@ -130,12 +170,17 @@ func (q *Queue) List(ctx context.Context, f Filter, o PageOptions) (Page, error)
 	return all, nil
 }
 
-// Get returns the case of an event. The id is <consumer>.<event key>, the event
-// key alone when only one consumer has a letter of it, or as much of the event key as
-// only one letter has ([ErrAmbiguous] otherwise); or outbox.<message id>. An event that was replayed has no letter but a mark,
-// for as long as the ledger keeps it; [ErrNotFound] means neither.
+// Get returns the case of an event. The id is <consumer>.<event key>, outbox.<message id>,
+// the event key or message id alone when only one letter has it, or as much of these from
+// the beginning as only one letter has ([ErrAmbiguous] otherwise). An event that was handled
+// after a replay has no letter but a mark, for as long as the ledger keeps it; [ErrNotFound]
+// means neither.
 func (q *Queue) Get(ctx context.Context, id string) (Case, error) {
-	store, err := q.parts(Selection{IDs: []string{id}})[0].open()
+	parts, err := q.parts(ctx, Selection{IDs: []string{id}})
+	if err != nil {
+		return Case{}, err
+	}
+	store, err := parts[0].open()
 	if err != nil {
 		return Case{}, err
 	}
@@ -148,7 +193,7 @@ func (q *Queue) Get(ctx context.Context, id string) (Case, error) {
 func (q *Queue) Export(ctx context.Context, w io.Writer, f Filter) (int, error) {
 	out := json.NewEncoder(w)
 	n := 0
-	err := q.each(f, func(s Store) error {
+	err := q.each(ctx, f, func(s Store) error {
 		return s.Scan(ctx, f, true, func(r Record) error {
 			if err := out.Encode(r); err != nil {
 				return fmt.Errorf("dlq: export: %w", err)

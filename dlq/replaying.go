@@ -15,7 +15,7 @@ import (
 
 // Replaying is the replay of a letter that has not come to an end. The letter stays
 // until it has: its consumer removes it when the event has taken effect, and replaces
-// it when the event has failed again.
+// it when the event has failed again. A parked row stays until a relay has published it.
 type Replaying struct {
 	// Number counts the replays of the event, from 1.
 	Number int `json:"number"`
@@ -34,8 +34,8 @@ type Replaying struct {
 
 // How far a replay has come.
 const (
-	ReplayWaiting  = "waiting"  // for its consumer
-	ReplayRunning  = "running"  // a worker has it
+	ReplayWaiting  = "waiting"  // for its consumer, or for a relay
+	ReplayRunning  = "running"  // a worker has it, or a relay
 	ReplayRetrying = "retrying" // it has failed, and has attempts left
 	ReplayLost     = "lost"     // the event stream does not hold it any more: replay again
 	ReplayHandled  = "handled"  // it has taken effect, and the letter is a leftover
@@ -86,6 +86,19 @@ func (r *Replaying) stateOf(m Mark, known bool, first uint64) string {
 	}
 }
 
+// Progress is a sentence about the replay of a letter, "" if it is not being replayed.
+func (e Entry) Progress() string {
+	r := e.Replay
+	if r == nil {
+		return ""
+	}
+	who := string(e.Consumer)
+	if e.Consumer == ConsumerOutbox {
+		who = "a relay"
+	}
+	return fmt.Sprintf("%s; sent %s as replay %d", r.describe(who), r.At.UTC().Format(time.RFC3339), r.Number)
+}
+
 // describe is "replayed, waiting for payment, 2 workers of it are there".
 func (r *Replaying) describe(consumer string) string {
 	there := ""
@@ -101,7 +114,7 @@ func (r *Replaying) describe(consumer string) string {
 	}
 	switch r.State {
 	case ReplayRunning:
-		return "replayed, " + consumer + " runs it now"
+		return "replayed, " + consumer + " has it now"
 	case ReplayRetrying:
 		return "replayed, failed, and waiting for its next attempt by " + consumer + there
 	case ReplayLost:

@@ -40,7 +40,7 @@ func TestA_letter_that_is_being_replayed_is_not_gone(t *testing.T) {
 		verdict string
 	}{
 		{dlq.Mark{State: dlq.StateParked}, dlq.ReplayWaiting, "replayed, waiting for payment, 2 workers of it are there; sent "},
-		{dlq.Mark{State: dlq.StateClaimed, Replay: 1}, dlq.ReplayRunning, "replayed, payment runs it now; sent "},
+		{dlq.Mark{State: dlq.StateClaimed, Replay: 1}, dlq.ReplayRunning, "replayed, payment has it now; sent "},
 		{dlq.Mark{State: dlq.StateWaiting, Replay: 1, Failures: 1}, dlq.ReplayRetrying, "replayed, failed, and waiting for its next attempt"},
 		{dlq.Mark{State: dlq.StateDone, Replay: 1}, dlq.ReplayHandled, "replayed and handled; its letter is left over"},
 	} {

@@ -59,8 +59,8 @@ func (s Summary) Reached() int {
 // Replay has the events of the selected letters handled again, in each store
 // oldest first: a letter of the stream goes back to the consumer that failed and to no
 // other, with its identity, fresh attempts and its history; a parked row is left to the
-// relay again. A letter stays until the event has taken effect, or has failed again and
-// is one letter again. It stays as it is while no durable of its consumer would get the
+// relay again. A letter stays until the event has taken effect, a row until it is
+// published, or has failed again and is one letter again. It stays as it is while no durable of its consumer would get the
 // replay ([NoConsumer]).
 //
 // A letter that comes back while Replay runs is not read again. Replaying
@@ -95,7 +95,7 @@ func (q *Queue) Replay(ctx context.Context, s Selection, o ReplayOptions, report
 }
 
 // TakeBack ends the replays of the selected letters that their consumers have not
-// begun, and leaves the letters as they were. The ledger decides whether a worker was
+// begun, and of rows that no relay has now, and leaves the letters as they were. The ledger decides whether a worker was
 // faster; with the ledger by partition an owner that has read the replay before may
 // handle it yet. report, which may be nil, is called for every letter in turn; summary
 // and error are as for [Queue.Replay].
@@ -143,7 +143,7 @@ func (w *walk) run(ctx context.Context, q *Queue, s Selection) (Summary, error) 
 		return w.sum, err
 	}
 	for _, id := range s.IDs {
-		if q.ofOutbox(id) {
+		if q.saysOutbox(id) {
 			continue
 		}
 		if _, _, err := parseID(id); err != nil {
@@ -151,7 +151,11 @@ func (w *walk) run(ctx context.Context, q *Queue, s Selection) (Summary, error) 
 		}
 	}
 	w.limit.Allow() // the second replay waits already
-	for _, p := range q.parts(s) {
+	parts, err := q.parts(ctx, s)
+	if err != nil {
+		return w.sum, err
+	}
+	for _, p := range parts {
 		store, err := p.open()
 		if err == nil {
 			err = w.runIn(ctx, store, p.Selection)

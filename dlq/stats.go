@@ -93,7 +93,7 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	groups := map[string]*Group{}
 	replayed := map[string]bool{}
 	now := time.Now()
-	err := q.each(Filter{}, func(store Store) error {
+	err := q.each(ctx, Filter{}, func(store Store) error {
 		return store.Scan(ctx, Filter{}, false, func(r Record) error {
 			s.add(r.Entry, groups, now)
 			if r.Replay != nil {

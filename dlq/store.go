@@ -142,7 +142,7 @@ func (s Status) Words() string { return strings.ReplaceAll(string(s), "_", " ") 
 // The statuses.
 const (
 	Replayed       Status = "replayed"        // sent to its consumer; the letter says so until it is handled
-	Pending        Status = "pending"         // a parked row that a relay publishes again
+	Pending        Status = "pending"         // a parked row that a relay publishes again; it says so until it is published
 	Discarded      Status = "discarded"       // the letter is gone for good
 	AlreadyHandled Status = "already_handled" // the event had taken effect; the letter is gone
 	InProgress     Status = "in_progress"     // it is being replayed, or its consumer has it; nothing was done

@@ -128,8 +128,7 @@ func (s *Stream) Get(ctx context.Context, id string) (Case, error) {
 func (c Case) verdict() string {
 	m := c.Mark
 	if c.Letter != nil && c.Letter.Replay != nil {
-		r := c.Letter.Replay
-		return fmt.Sprintf("%s; sent %s as replay %d", r.describe(string(c.Letter.Consumer)), r.At.UTC().Format(time.RFC3339), r.Number)
+		return c.Letter.Progress()
 	}
 	if m == nil {
 		return "dead-lettered; the ledger keeps no mark of it, so a replay must be forced"
@@ -179,7 +178,7 @@ func (s *Stream) find(ctx context.Context, id string) (*letter, error) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	case 1:
 	default:
-		return nil, fmt.Errorf("%w: %s is one of %s", ErrAmbiguous, id, someOf(sortedKeys(v.newest)))
+		return nil, Ambiguous(id, sortedKeys(v.newest))
 	}
 	for _, subject := range v.newest {
 		m, err := s.bus.Read(ctx, v.stream, subject)
@@ -198,15 +197,6 @@ func (s *Stream) find(ctx context.Context, id string) (*letter, error) {
 
 // keyOfID is the event key of an ID.
 func keyOfID(id string) string { return id[strings.LastIndexByte(id, '.')+1:] }
-
-// someOf lists the first of many ids.
-func someOf(ids []string) string {
-	const most = 10
-	if len(ids) <= most {
-		return strings.Join(ids, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(ids[:most], ", "), len(ids)-most)
-}
 
 // keyPattern is what event keys look like, shortPattern how they begin. Other tools may
 // store other letters.

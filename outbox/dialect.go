@@ -44,6 +44,7 @@ func statementsOf(d Dialect, prefix string) statements {
 //	{in $1}            is one of the numbers of a JSON list, as in: id {in $1}
 //	{age}              how many milliseconds ago a row of the outbox was created
 //	{open}, {parked}   what the indexes of the outbox know of a row
+//	{replayed}         a parked row is being replayed; its story tells, see [story]
 func render(d Dialect, prefix, template string) string {
 	now, unix, ms := "CAST(unixepoch('subsec') * 1000 AS INTEGER)", "$1", "CAST($1 AS INTEGER)"
 	in, open, parked := "IN (SELECT value FROM json_each($1))", "status IN ('PENDING', 'PROCESSING')", "status = 'DEAD_LETTER'"
@@ -57,6 +58,8 @@ func render(d Dialect, prefix, template string) string {
 	s = msWord.ReplaceAllString(s, ms)
 	return strings.NewReplacer(
 		"{outbox}", prefix+"outbox", "{inbox}", prefix+"inbox", "{now}", now, "{in $1}", in, "{open}", open, "{parked}", parked,
+		// No text in the story can look like this: its quotes are escaped.
+		"{replayed}", open+` AND story LIKE '%,"replayed":{%'`,
 	).Replace(s)
 }
 

@@ -1,29 +1,18 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
-	"math"
-	"strings"
-	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/dlq"
 	"github.com/farandole/farandole/event"
 )
 
-// parkedPage is how many rows are read at once: what is too large to be
-// published is a reason to be parked.
-const parkedPage = 16
-
 // Parked is the dead letters of an outbox: the rows that could not be published,
-// whose status is DEAD_LETTER. They stay in their table; the ID of a letter is
+// whose status is DEAD_LETTER, and those of them that are being replayed, until a relay
+// has published them. They stay in their table; the ID of a letter is
 // outbox.<message id>, and its Sequence the id of the row. Errors match
 // [ErrDatabase].
 type Parked struct{ outbox *Outbox }
@@ -35,11 +24,12 @@ func (o *Outbox) Parked() Parked { return Parked{o} }
 
 // List returns the rows that match f, those with the highest ids first.
 func (p Parked) List(ctx context.Context, f dlq.Filter, limit int, cursor uint64) (dlq.Page, error) {
-	stats, err := p.outbox.Stats(ctx)
+	page := dlq.Page{Entries: []dlq.Entry{}}
+	err := p.outbox.db.QueryRowContext(ctx, p.outbox.render(`SELECT
+		(SELECT count(*) FROM {outbox} WHERE {parked}) + (SELECT count(*) FROM {outbox} WHERE {replayed})`)).Scan(&page.Total)
 	if err != nil {
-		return dlq.Page{}, err
+		return dlq.Page{}, fmt.Errorf("%w: count parked rows: %w", ErrDatabase, err)
 	}
-	page := dlq.Page{Entries: []dlq.Entry{}, Total: int(stats.Parked)}
 	all := f == dlq.Filter{} || f == dlq.Filter{Consumer: dlq.ConsumerOutbox}
 	if all {
 		page.Matching = page.Total
@@ -69,7 +59,7 @@ func (p Parked) List(ctx context.Context, f dlq.Filter, limit int, cursor uint64
 func (p Parked) Scan(ctx context.Context, f dlq.Filter, _ bool, visit func(dlq.Record) error) error {
 	for r, err := range p.rows(ctx, f, selected{}) {
 		if err == nil {
-			err = visit(r)
+			err = visit(r.Record)
 		}
 		if err != nil {
 			return err
@@ -78,48 +68,78 @@ func (p Parked) Scan(ctx context.Context, f dlq.Filter, _ bool, visit func(dlq.R
 	return nil
 }
 
-// Get returns the case of a parked row.
+// Get returns the case of a parked row. The id may be short, as in [dlq.Queue.Get].
 func (p Parked) Get(ctx context.Context, id string) (dlq.Case, error) {
-	for r, err := range p.rows(ctx, dlq.Filter{}, selected{messageID: messageIDOf(id)}) {
-		if err != nil {
-			return dlq.Case{}, err
-		}
-		return dlq.Case{ID: id, Letter: &r, Verdict: "parked in the outbox: it was never published; a replay has a relay try again"}, nil
+	r, err := p.find(ctx, id)
+	if err != nil {
+		return dlq.Case{}, err
 	}
-	return dlq.Case{}, notParked(id)
+	c := dlq.Case{ID: r.ID, Letter: &r.Record, Verdict: r.Progress()}
+	if r.Replay == nil {
+		c.Verdict = "parked in the outbox: it was never published; a replay has a relay try again"
+	}
+	return c, nil
 }
 
 // Replay sets a parked row to PENDING, with all its tries before it and its story
 // kept. A relay publishes it, after rows of its key that have overtaken it.
-func (p Parked) Replay(ctx context.Context, r dlq.Ref, o dlq.ReplayOptions) (dlq.Result, error) {
-	if o.DryRun {
-		return p.look(ctx, r, dlq.WouldReplay)
-	}
-	defer p.outbox.Wake()
-	// Due now, not NULL: a relay with a feed leaves young rows without a time to
-	// the feed, which tells of inserts only.
-	return p.change(ctx, r, dlq.Pending, `UPDATE {outbox} SET status = 'PENDING', attempts = 0, due_at = {now}, owner = NULL
-		WHERE {parked} AND message_id = $1`)
+func (p Parked) Replay(ctx context.Context, ref dlq.Ref, o dlq.ReplayOptions) (dlq.Result, error) {
+	number := 0
+	result, err := p.change(ctx, ref, func(r parkedRow) (dlq.Status, error) {
+		switch {
+		case r.Replay != nil:
+			number = r.Replay.Number
+			return dlq.InProgress, nil
+		case o.DryRun:
+			return dlq.WouldReplay, nil
+		}
+		defer p.outbox.Wake()
+		var told story
+		told, number = readStory(r.story).replay(r.Count, o.By)
+		column, err := told.column()
+		if err != nil {
+			return dlq.Failed, err
+		}
+		// Due now, not NULL: a relay with a feed leaves young rows without a time to
+		// the feed, which tells of inserts only.
+		return p.write(ctx, r, dlq.Pending, "UPDATE {outbox} SET status = 'PENDING', attempts = 0, due_at = {now}, owner = NULL, story = $4", column)
+	})
+	result.Replay = number
+	return result, err
 }
 
-// TakeBack does nothing: a relay may be publishing a row that was replayed.
-func (p Parked) TakeBack(_ context.Context, r dlq.Ref, _ dlq.TakeBackOptions) (dlq.Result, error) {
-	return dlq.Result{ID: r.ID, Status: dlq.NotReplayed}, nil
+// TakeBack parks a row again that was replayed, unless a relay has it now. What a relay has
+// sent before and got no answer to may be stored all the same.
+func (p Parked) TakeBack(ctx context.Context, ref dlq.Ref, o dlq.TakeBackOptions) (dlq.Result, error) {
+	return p.change(ctx, ref, func(r parkedRow) (dlq.Status, error) {
+		switch {
+		case r.Replay == nil:
+			return dlq.NotReplayed, nil
+		case r.status != Pending:
+			return dlq.InProgress, nil
+		case o.DryRun:
+			return dlq.WouldTakeBack, nil
+		}
+		return p.write(ctx, r, dlq.TakenBack, "UPDATE {outbox} SET status = 'DEAD_LETTER', due_at = NULL, owner = NULL")
+	})
 }
 
 // Outcome says whether a row that was replayed is published, or parked again.
 func (p Parked) Outcome(ctx context.Context, r dlq.Result) (dlq.Outcome, error) {
 	var status Status
-	err := p.outbox.db.QueryRowContext(ctx, p.outbox.render("SELECT status FROM {outbox} WHERE message_id = $1"), messageIDOf(r.ID)).Scan(&status)
+	var column string
+	err := p.outbox.db.QueryRowContext(ctx, p.outbox.render("SELECT status, story FROM {outbox} WHERE message_id = $1"), messageIDOf(r.ID)).Scan(&status, &column)
 	switch {
 	case errors.Is(err, sql.ErrNoRows), status == Published: // rows that are published are cleaned up
 		return dlq.Outcome{Status: dlq.Handled}, nil
 	case err != nil:
 		return dlq.Outcome{}, fmt.Errorf("%w: parked row %s: %w", ErrDatabase, r.ID, err)
-	case status == DeadLetter:
-		return dlq.Outcome{Status: dlq.FailedAgain}, nil
-	default:
+	case status != DeadLetter:
 		return dlq.Outcome{Status: dlq.Waiting}, nil
+	case readStory(column).takenBack():
+		return dlq.Outcome{Status: dlq.TakenBack}, nil
+	default:
+		return dlq.Outcome{Status: dlq.FailedAgain}, nil
 	}
 }
 
@@ -127,155 +147,54 @@ func (p Parked) Outcome(ctx context.Context, r dlq.Result) (dlq.Outcome, error) 
 func (p Parked) Workers(context.Context, event.Consumer) (int, error) { return 1, nil }
 
 // Discard deletes a parked row: its event will never be published. The outbox
-// takes an event of its id again.
-func (p Parked) Discard(ctx context.Context, r dlq.Ref, o dlq.DiscardOptions) (dlq.Result, error) {
-	if o.DryRun {
-		return p.look(ctx, r, dlq.WouldDiscard)
-	}
-	return p.change(ctx, r, dlq.Discarded, "DELETE FROM {outbox} WHERE {parked} AND message_id = $1")
+// takes an event of its id again. With Force it deletes one that is being replayed, too,
+// unless a relay has it now.
+func (p Parked) Discard(ctx context.Context, ref dlq.Ref, o dlq.DiscardOptions) (dlq.Result, error) {
+	return p.change(ctx, ref, func(r parkedRow) (dlq.Status, error) {
+		switch {
+		case r.Replay != nil && (!o.Force || r.status != Pending):
+			return dlq.InProgress, nil // to be taken back first
+		case o.DryRun:
+			return dlq.WouldDiscard, nil
+		}
+		return p.write(ctx, r, dlq.Discarded, "DELETE FROM {outbox}")
+	})
 }
 
-// change runs a statement on one parked row; done is what has become of it then.
-func (p Parked) change(ctx context.Context, r dlq.Ref, done dlq.Status, statement string) (dlq.Result, error) {
+// change reads a row and does one thing with it. What a database refuses for one row it
+// refuses for all.
+func (p Parked) change(ctx context.Context, ref dlq.Ref, do func(parkedRow) (dlq.Status, error)) (dlq.Result, error) {
+	result := dlq.Result{ID: ref.ID, Status: dlq.Failed}
+	r, err := p.find(ctx, ref.ID)
+	if err == nil {
+		result.ID = r.ID
+		result.Status, err = do(r)
+	}
+	if errors.Is(err, dlq.ErrNotFound) {
+		result.Status = dlq.NotFound
+	}
+	result.Err = err
+	if errors.Is(err, ErrDatabase) {
+		return result, err
+	}
+	return result, nil
+}
+
+// write runs a statement on a row that is as it was read; args are from $4 on. Else a relay
+// has claimed it meanwhile, or somebody else has changed it, and it is in progress.
+func (p Parked) write(ctx context.Context, r parkedRow, done dlq.Status, statement string, args ...any) (dlq.Status, error) {
+	args = append([]any{messageIDOf(r.ID), string(r.status), r.story}, args...)
 	var n int64
-	changed, err := p.outbox.db.ExecContext(ctx, p.outbox.render(statement), messageIDOf(r.ID))
+	changed, err := p.outbox.db.ExecContext(ctx, p.outbox.render(statement+" WHERE message_id = $1 AND status = $2 AND story = $3"), args...)
 	if err == nil {
 		n, err = changed.RowsAffected()
 	}
-	return resultOf(r, done, n, err)
-}
-
-// look is change for a dry run.
-func (p Parked) look(ctx context.Context, r dlq.Ref, would dlq.Status) (dlq.Result, error) {
-	var n int64
-	err := p.outbox.db.QueryRowContext(ctx, p.outbox.render("SELECT count(*) FROM {outbox} WHERE {parked} AND message_id = $1"),
-		messageIDOf(r.ID)).Scan(&n)
-	return resultOf(r, would, n, err)
-}
-
-// resultOf is what became of a row, n of which were parked. What a database
-// refuses for one row it refuses for all.
-func resultOf(r dlq.Ref, done dlq.Status, n int64, err error) (dlq.Result, error) {
 	switch {
 	case err != nil:
-		err = fmt.Errorf("%w: parked row %s: %w", ErrDatabase, r.ID, err)
-		return dlq.Result{ID: r.ID, Status: dlq.Failed, Err: err}, err
+		return dlq.Failed, fmt.Errorf("%w: parked row %s: %w", ErrDatabase, r.ID, err)
 	case n == 0:
-		return dlq.Result{ID: r.ID, Status: dlq.NotFound, Err: notParked(r.ID)}, nil
+		return dlq.InProgress, nil
 	default:
-		return dlq.Result{ID: r.ID, Status: done}, nil
+		return done, nil
 	}
-}
-
-func messageIDOf(id string) string { return strings.TrimPrefix(id, string(dlq.ConsumerOutbox)+".") }
-
-func notParked(id string) error {
-	return fmt.Errorf("%w: %s is not parked in this outbox", dlq.ErrNotFound, id)
-}
-
-// selected is what [Parked.rows] reads besides what a filter tells.
-type selected struct {
-	newestFirst bool   // by id; else the oldest first
-	messageID   string // of the only row, "" for all
-}
-
-// rows goes over the parked rows that match f, and reads some at a time. An error
-// is the last value.
-func (p Parked) rows(ctx context.Context, f dlq.Filter, s selected) iter.Seq2[dlq.Record, error] {
-	return func(yield func(dlq.Record, error) bool) {
-		if f.Consumer != "" && f.Consumer != dlq.ConsumerOutbox {
-			return
-		}
-		key := ""
-		if f.Key != "" { // the column tells the key also of a row that is no event
-			key, f.Key = event.EscapeKey(f.Key), ""
-		}
-		beyond := int64(math.MinInt64)
-		if s.newestFirst {
-			beyond = math.MaxInt64
-		}
-		for {
-			var page []dlq.Record
-			var err error
-			page, beyond, err = p.page(ctx, key, s, beyond)
-			if err != nil {
-				yield(dlq.Record{}, fmt.Errorf("%w: parked rows: %w", ErrDatabase, err))
-				return
-			}
-			for _, r := range page {
-				if f.Matches(p.outbox.cfg.Names, r.Entry) && !yield(r, nil) {
-					return
-				}
-			}
-			if len(page) < parkedPage {
-				return
-			}
-		}
-	}
-}
-
-// page reads the next rows beyond an id, and returns the id of the last one.
-func (p Parked) page(ctx context.Context, key string, s selected, beyond int64) (page []dlq.Record, last int64, err error) {
-	where, order := "id > $1", "ASC"
-	if s.newestFirst {
-		where, order = "id < $1", "DESC"
-	}
-	rows, err := p.outbox.db.QueryContext(ctx, p.outbox.render(`
-		SELECT id, message_id, subject, key, headers, data, story, {unix created_at} FROM {outbox}
-		WHERE {parked} AND `+where+` AND ($2 = '' OR key = $2) AND ($3 = '' OR message_id = $3)
-		ORDER BY id `+order+` LIMIT $4`), beyond, key, s.messageID, parkedPage)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var r row
-		var created int64
-		if err := rows.Scan(&r.id, &r.messageID, &r.subject, &r.key, &r.headers, &r.data, &r.story, &created); err != nil {
-			return nil, 0, err
-		}
-		page, last = append(page, p.record(r, time.UnixMilli(created))), r.id
-	}
-	return page, last, rows.Err()
-}
-
-// record is a parked row as a dead letter. What others have written may be
-// anything: headers that cannot be read are a reason to be parked.
-func (p Parked) record(r row, created time.Time) dlq.Record {
-	headers, err := parseHeaders(r.headers)
-	if err != nil {
-		headers = nats.Header{"unreadable": {r.headers}}
-	}
-	var attempts []event.Attempt // the failed tries to publish it, oldest first
-	if err := json.Unmarshal([]byte(r.story), &attempts); err != nil || len(attempts) == 0 {
-		attempts = nil
-	}
-	e := dlq.Entry{
-		ID:       string(dlq.ConsumerOutbox) + "." + r.messageID,
-		Sequence: uint64(max(0, r.id)),
-		Stored:   created, Consumer: dlq.ConsumerOutbox, Reason: event.ReasonExhausted, EventKey: event.EventKey(r.messageID),
-		Key: event.Key(r.key), Count: 1, Origin: dlq.Origin{Subject: r.subject, Time: created}, Size: len(r.data),
-	}
-	for i, at := range attempts {
-		if i > 0 && at.Number == 1 { // the first one after a replay
-			e.Count++
-			e.Failures = 0
-		}
-		e.Failures++
-	}
-	if n := len(attempts); n > 0 {
-		first, last := attempts[0], attempts[n-1]
-		e.FirstFailure, e.FirstClass, e.FirstError = first.At, first.Class, first.Error
-		e.LastFailure, e.Class, e.Error, e.Host = last.At, last.Class, last.Error, last.Host
-		e.Reason = cmp.Or(last.Reason, e.Reason)
-		if !last.At.IsZero() {
-			e.Stored = last.At // it was parked then, by the relay's clock
-		}
-	}
-	if ev, err := event.Decode(headers, r.data); err == nil {
-		e.EventID, e.Source, e.Type, e.Key = ev.ID(), ev.Source(), ev.Type(), event.PartitionKey(ev)
-		e.CorrelationID = event.Extension(ev, event.ExtCorrelation)
-	}
-	e.Complete(p.outbox.cfg.Names)
-	return dlq.Record{Entry: e, Attempts: attempts, Headers: headers, Data: r.data}
 }

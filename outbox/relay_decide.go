@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"encoding/json"
 	"errors"
 	"strings"
 	"time"
@@ -69,13 +68,8 @@ func classOf(err error) string {
 	return "other"
 }
 
-// addAttempt adds a failed attempt to a row's story. A story that cannot be read,
-// because somebody else has written it, begins anew.
-func addAttempt(story string, number int, err error, status Status, at time.Time, host string) string {
-	var attempts []event.Attempt
-	if json.Unmarshal([]byte(story), &attempts) != nil {
-		attempts = nil
-	}
+// addAttempt adds a failed attempt to a row's story.
+func addAttempt(column string, number int, err error, status Status, at time.Time, host string) string {
 	a := event.Attempt{
 		Number: number, At: at.UTC(), Class: classOf(err),
 		Error: text.Cut(strings.ToValidUTF8(err.Error(), "\uFFFD"), event.MaxErrorText), Host: host,
@@ -83,9 +77,9 @@ func addAttempt(story string, number int, err error, status Status, at time.Time
 	if status == DeadLetter {
 		a.Reason = event.ReasonExhausted
 	}
-	list, err := json.Marshal(append(attempts, a))
+	column, err = append(readStory(column), chapter{Attempt: a}).column()
 	if err != nil {
 		return "[]"
 	}
-	return string(list)
+	return column
 }

@@ -58,7 +58,7 @@ func (f dlqFilter) filter(now time.Time) dlq.Filter {
 
 // dlqSelection chooses letters to change: by id, by filter, or all.
 type dlqSelection struct {
-	IDs []string `arg:"" optional:"" name:"id" help:"Ids, <consumer>.<event key> or outbox.<message id> as list shows, or event keys."`
+	IDs []string `arg:"" optional:"" name:"id" help:"Ids, <consumer>.<event key> or outbox.<message id> as list shows, event keys, or how they begin."`
 	All bool     `help:"Every dead letter."`
 	dlqFilter
 }

@@ -25,7 +25,7 @@ type dlqReplayCmd struct {
 	Force     bool          `help:"Replay also what the ledger cannot vouch for: it may take effect twice; and where no consumer would get it."`
 	To        string        `placeholder:"CONSUMER" help:"Give the letters to this consumer first: their service was renamed."`
 	dlqEdit
-	Cancel bool `help:"Take replays back that their consumer has not begun. The letters are as before."`
+	Cancel bool `help:"Take replays back that their consumer has not begun, and rows that no relay has now. The letters are as before."`
 }
 
 // percentage is a part of a whole: "10%", "0.1".

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -245,11 +246,11 @@ func TestParkedRows_replay_and_discard(t *testing.T) {
 		t.Errorf("dry run: %+v", got)
 	}
 	got := s.dlq(t, "replay", ids[0], letter, "--rate", "1000", "--json")
-	if got.code != exitDone || !strings.Contains(got.out, `{"id":"`+ids[0]+`","status":"pending"}`) || !strings.Contains(got.out, `"status":"replayed"`) ||
+	if got.code != exitDone || !strings.Contains(got.out, `{"id":"`+ids[0]+`","status":"pending","replay":1}`) || !strings.Contains(got.out, `"status":"replayed"`) ||
 		!strings.Contains(got.err, "a relay publishes the pending rows") || !strings.Contains(got.err, "2 selected: 1 pending, 1 replayed") {
 		t.Errorf("both kinds: %+v", got)
 	}
-	if got := s.dlq(t, "replay", ids[0]); got.code != exitFailed || !strings.Contains(got.err, "1 not found") {
+	if got := s.dlq(t, "replay", ids[0]); got.code != exitDone || !strings.Contains(got.err, "1 in progress") {
 		t.Errorf("again: %+v", got)
 	}
 	if got := s.dlq(t, "replay", "--key", "ord-1"); got.code != exitDone || !strings.Contains(got.err, "1 pending") {
@@ -261,13 +262,70 @@ func TestParkedRows_replay_and_discard(t *testing.T) {
 	if got := s.dlq(t, "discard", ids[2], "--yes", "--dry-run"); got.code != exitDone || !strings.Contains(got.err, "1 would discard") {
 		t.Errorf("dry run: %+v", got)
 	}
-	if got := s.dlq(t, "discard", "--all", "--yes"); got.code != exitDone || !strings.Contains(got.err, "3 selected: 1 in progress, 2 discarded") {
+	if got := s.dlq(t, "discard", "--all", "--yes"); got.code != exitDone || !strings.Contains(got.err, "5 selected: 2 discarded, 3 in progress") {
 		t.Errorf("all: %+v", got)
 	}
 	for i, want := range []string{"PENDING", "PENDING", "gone", "gone"} {
 		if got := s.status(t, ids[i]); got != want {
 			t.Errorf("row %d is %s, want %s", i, got, want)
 		}
+	}
+}
+
+// A row that is replayed is a letter until it is published, and short ids name it.
+func TestParkedRows_replay_is_seen_and_taken_back(t *testing.T) {
+	t.Parallel()
+	s := stored(t)
+	e := placedEvent(t, s.system, "ord-1", `{}`)
+	id := s.parkRow(t, e, tooLarge(1, ""), tooLarge(2, event.ReasonExhausted))
+	short, key := id[:len("outbox.")+8], strings.TrimPrefix(id, "outbox.")
+	if got := s.dlq(t, "replay", short); got.code != exitDone || !strings.Contains(got.err, "1 pending") {
+		t.Errorf("replay: %+v", got)
+	}
+	for _, tt := range []struct {
+		args []string
+		out  string
+	}{
+		{[]string{"list"}, "replayed, waiting"},
+		{[]string{"list", "--json"}, `"replay":{"number":1,"at":`},
+		{[]string{"show", short}, "replayed, waiting for a relay; sent "},
+		{[]string{"show", key[:8]}, "dead-lettered  once"},
+		{[]string{"stats"}, "outbox: 0 parked, 1 being replayed (1 exhausted); 1 to publish"},
+		{[]string{"stats"}, "1 letter is being replayed to a relay: 1 waiting"},
+		{[]string{"stats", "--json"}, `"replays":[{"consumer":"outbox","waiting":1,`},
+		{[]string{"replay", key[:8], "--cancel"}, id + "  taken back"},
+		{[]string{"replay", id, "--cancel"}, id + "  not replayed"},
+		{[]string{"list"}, "exhausted"},
+	} {
+		if got := s.dlq(t, tt.args...); got.code != exitDone || !strings.Contains(got.out, tt.out) {
+			t.Errorf("%v: %+v, want %q", tt.args, got, tt.out)
+		}
+	}
+	if got := s.status(t, id); got != "DEAD_LETTER" {
+		t.Errorf("taken back it is %s", got)
+	}
+
+	letter := s.park(t, e, failureOf("boom"))
+	for _, command := range []string{"show", "replay"} {
+		if got := s.dlq(t, command, key[:8]); got.code == exitDone || !strings.Contains(got.err, "ambiguous id: "+key[:8]+" is one of "+id+", "+letter) {
+			t.Errorf("%s of an id that two stores have: %+v", command, got)
+		}
+	}
+	if got := s.nowhere(t, "replay", key[:8]); got.code != exitFailed || !strings.Contains(got.err, "cannot connect") {
+		t.Errorf("of a store that is not there: %+v", got)
+	}
+	r, err := outbox.NewRelay(s.outbox, s.Bus, outbox.RelayConfig{})
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	if got := s.dlq(t, "replay", id, "--wait", "--timeout", "1m"); got.code != exitDone || !strings.Contains(got.err, "1 handled") || s.status(t, id) != "PUBLISHED" {
+		t.Errorf("published: %+v", got)
+	}
+	stop()
+	must(t, <-ended)
+	if got := s.dlq(t, "show", id); got.code != exitFailed || !strings.Contains(got.err, "is not parked in this outbox") {
+		t.Errorf("published: %+v", got)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 type dlqShowCmd struct {
 	jsonFlag
-	ID   string `arg:"" help:"<consumer>.<event key>, or the event key; outbox.<message id> for a parked row."`
+	ID   string `arg:"" help:"<consumer>.<event key>, outbox.<message id> for a parked row, the event key, or how one of these begins."`
 	Data string `short:"o" placeholder:"FILE" help:"Write the event's data, byte for byte, to this file (- for stdout) and nothing else."`
 }
 

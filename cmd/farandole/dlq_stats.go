@@ -36,6 +36,11 @@ func (c *dlqStatsCmd) Run(ctx context.Context, a *app) error {
 	}
 	if rows != nil {
 		maps.Copy(rows.Reasons, letters.Consumers[dlq.ConsumerOutbox])
+		for _, r := range letters.Replays {
+			if r.Consumer == dlq.ConsumerOutbox {
+				rows.Replayed = r.Waiting + r.Running + r.Retrying
+			}
+		}
 	}
 	if printErr := c.print(a, letters, rows); printErr != nil {
 		return printErr
@@ -62,11 +67,12 @@ func (c *dlqStatsCmd) print(a *app, letters dlq.Stats, rows *outboxStats) error 
 // outboxStats is what stats says of the rows of an outbox.
 type outboxStats struct {
 	Parked     int64   `json:"parked"`
+	Replayed   int     `json:"replayed"` // parked rows that are to be published again
 	Pending    int64   `json:"pending"`
 	Waiting    int64   `json:"waiting"`
 	Processing int64   `json:"processing"`
 	Oldest     float64 `json:"oldest_seconds"`
-	// Reasons count the parked rows.
+	// Reasons count the parked rows, and those that are being replayed.
 	Reasons map[string]int `json:"reasons"`
 }
 
@@ -81,9 +87,12 @@ func readOutboxStats(ctx context.Context, o *outbox.Outbox) (*outboxStats, error
 	}, nil
 }
 
-// String is "3 parked (2 exhausted, 1 permanent); 12 to publish, the oldest for 4s".
+// String is "3 parked, 1 being replayed (3 exhausted, 1 permanent); 12 to publish, the oldest for 4s".
 func (s outboxStats) String() string {
 	text := terminal.Number(s.Parked) + " parked"
+	if s.Replayed > 0 {
+		text += ", " + terminal.Number(s.Replayed) + " being replayed"
+	}
 	var reasons []string
 	for _, reason := range slices.Sorted(maps.Keys(s.Reasons)) {
 		reasons = append(reasons, terminal.Number(s.Reasons[reason])+" "+terminal.Printable(reason))
@@ -169,8 +178,12 @@ func replaysText(r dlq.Replays, now time.Time) string {
 			total += p.n
 		}
 	}
+	to := terminal.Printable(string(r.Consumer))
+	if r.Consumer == dlq.ConsumerOutbox {
+		to = "a relay"
+	}
 	text := fmt.Sprintf("%s being replayed to %s: %s; the first sent %s", terminal.Count(total, "letter is", "letters are"),
-		terminal.Printable(string(r.Consumer)), strings.Join(parts, ", "), terminal.Age(now, r.Oldest))
+		to, strings.Join(parts, ", "), terminal.Age(now, r.Oldest))
 	if r.Workers != nil {
 		text += "; " + terminal.Count(*r.Workers, "worker is there", "workers are there")
 	}

@@ -74,7 +74,7 @@ const shortKey = 8
 func shortIDs(entries []dlq.Entry) []string {
 	seen := map[string]int{}
 	short := func(e dlq.Entry) string {
-		if e.Consumer == dlq.ConsumerOutbox || len(e.EventKey) <= shortKey {
+		if len(e.EventKey) <= shortKey || !utf8.RuneStart(e.EventKey[shortKey]) { // a row may have any message id
 			return e.ID
 		}
 		return strings.TrimSuffix(e.ID, string(e.EventKey)) + string(e.EventKey[:shortKey])

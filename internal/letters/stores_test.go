@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,7 +107,11 @@ func outboxPlace(t *testing.T, target string) place {
 		e, err := o.Seal(d)
 		must(t, err)
 		return e
-	}, park, dlq.Pending, dlq.NotFound, func(*testing.T) {}}
+	}, park, dlq.Pending, dlq.InProgress, func(t *testing.T) {
+		t.Helper()
+		_, err := db.DB.ExecContext(t.Context(), "UPDATE outbox SET status = 'PUBLISHED', due_at = NULL WHERE status = 'PENDING'")
+		must(t, err)
+	}}
 }
 
 // onEach runs a test with each implementation of the port.
@@ -321,18 +326,17 @@ func TestStores_take_back_what_they_replay(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {
 		t.Helper()
-		if p.consumer == dlq.ConsumerOutbox {
-			return // the relay may have the row already
-		}
 		id := p.fill(t, 1)[0]
 		for i, tt := range []struct {
 			do   func(dlq.Ref) (dlq.Result, error)
 			want dlq.Status
 		}{
-			{p.replay(t, false), dlq.Replayed},
+			{p.takeBack(t), dlq.NotReplayed},
+			{p.replay(t, false), p.after},
+			{p.discard(t, false), dlq.InProgress},
 			{p.takeBack(t), dlq.TakenBack},
 			{p.takeBack(t), dlq.NotReplayed},
-			{p.replay(t, false), dlq.Replayed},
+			{p.replay(t, false), p.after},
 		} {
 			r, err := tt.do(dlq.Ref{ID: id})
 			must(t, err)
@@ -342,8 +346,53 @@ func TestStores_take_back_what_they_replay(t *testing.T) {
 		}
 		c, err := p.Get(t.Context(), id)
 		must(t, err)
-		if c.Letter.Replay == nil || c.Letter.Replay.Number != 2 || c.Letter.Replay.Workers == nil || *c.Letter.Replay.Workers != 0 {
-			t.Errorf("replay %+v", c.Letter.Replay)
+		if r := c.Letter.Replay; r == nil || r.Number != 2 || r.State != dlq.ReplayWaiting || r.By != "ada" || time.Since(r.At).Abs() > time.Hour ||
+			c.Letter.Count != 1 || len(c.Letter.Attempts) != 2 || !strings.HasPrefix(c.Verdict, "replayed, waiting for ") {
+			t.Errorf("replay %+v of %+v", r, c)
+		}
+		if r := c.Letter.Replay; p.consumer != dlq.ConsumerOutbox && (r.Workers == nil || *r.Workers != 0) {
+			t.Errorf("workers of %+v", r)
+		}
+	})
+}
+
+func TestStores_take_a_short_id_of_one_letter(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, p place) {
+		t.Helper()
+		ids := p.fill(t, 40)
+		short := func(id string, n int) string { return id[:len(p.consumer)+1+n] }
+		done := func(r dlq.Result, err error) dlq.Result { must(t, err); return r }
+		for _, id := range ids {
+			c, err := p.Get(t.Context(), short(id, 8))
+			must(t, err)
+			if c.ID != id || c.Letter.ID != id {
+				t.Fatalf("%s is %s", short(id, 8), c.ID)
+			}
+		}
+		if r := done(p.replay(t, false)(dlq.Ref{ID: short(ids[3], 8)})); r.ID != ids[3] || r.Status != p.after {
+			t.Errorf("replay: %+v", r)
+		}
+		if r := done(p.takeBack(t)(dlq.Ref{ID: short(ids[3], 8)})); r.ID != ids[3] || r.Status != dlq.TakenBack {
+			t.Errorf("take back: %+v", r)
+		}
+		like := ids[0] // one whose first character others have, too: there are 32 for 40
+		for i, id := range ids {
+			for _, other := range ids[:i] {
+				if short(id, 1) == short(other, 1) {
+					like = id
+				}
+			}
+		}
+		_, err := p.Get(t.Context(), short(like, 1))
+		if !errors.Is(err, dlq.ErrAmbiguous) || !strings.Contains(err.Error(), like) {
+			t.Errorf("ambiguous: %v", err)
+		}
+		if r := done(p.discard(t, false)(dlq.Ref{ID: short(like, 1)})); r.Status != dlq.Failed || !errors.Is(r.Err, dlq.ErrAmbiguous) || p.total(t) != 40 {
+			t.Errorf("discard of an ambiguous one: %+v", r)
+		}
+		if r := done(p.discard(t, false)(dlq.Ref{ID: short(ids[3], 8)})); r.ID != ids[3] || r.Status != dlq.Discarded || p.total(t) != 39 {
+			t.Errorf("discard: %+v", r)
 		}
 	})
 }
@@ -366,7 +415,9 @@ func (p place) takeBack(t *testing.T) func(dlq.Ref) (dlq.Result, error) {
 
 func (p place) replay(t *testing.T, dry bool) func(dlq.Ref) (dlq.Result, error) {
 	t.Helper()
-	return func(r dlq.Ref) (dlq.Result, error) { return p.Replay(t.Context(), r, dlq.ReplayOptions{DryRun: dry}) }
+	return func(r dlq.Ref) (dlq.Result, error) {
+		return p.Replay(t.Context(), r, dlq.ReplayOptions{DryRun: dry, By: "ada"})
+	}
 }
 
 func (p place) discard(t *testing.T, dry bool) func(dlq.Ref) (dlq.Result, error) {

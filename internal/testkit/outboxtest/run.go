@@ -41,6 +41,8 @@ func Run(t *testing.T, f Factory) {
 		"a relay stopped past its lease":                {place{}, stopped},
 		"unsendable rows at the head":                   {small, unsendable},
 		"clean-up":                                      {place{}, cleanUp},
+		"a parked row that is replayed":                 {small, replayedRow},
+		"replays that are taken back beside a relay":    {place{}, takenBackBesideRelay},
 		"a failing row holds back its key and no other": {small, failingRow},
 		"order through restarts and takeovers":          {place{}, restarts},
 		"an outage while writers are busy":              {place{tune: own}, outage},

@@ -84,7 +84,7 @@ func (r *rig) replay(ids ...string) {
 	r.Helper()
 	before := r.count("outbox WHERE status = 'DEAD_LETTER'")
 	for _, id := range ids {
-		for _, want := range []dlq.Status{dlq.Pending, dlq.NotFound} {
+		for _, want := range []dlq.Status{dlq.Pending, dlq.InProgress} {
 			if result, err := r.outbox.Parked().Replay(r.Context(), dlq.Ref{ID: id}, dlq.ReplayOptions{}); result.Status != want || err != nil {
 				r.Errorf("%s is %s, want %s: %v", id, result.Status, want, err)
 			}
