@@ -133,7 +133,7 @@ func TestFeedHasOneReader(t *testing.T) {
 func TestFeedReadsALargeTransaction(t *testing.T) {
 	t.Parallel()
 	const rows = 100_000
-	target := pgtest.Database(t)
+	target := aloneOnItsServer(t)
 	o := open(t, target)
 	r := read(t, newFeed(t, target, o, cdc.Config{})).ready(t)
 	execute(t, o.DB(), `INSERT INTO `+table(o)+` (message_id, subject, key, data)

@@ -193,9 +193,15 @@ func TestFeedRelaySurvivesAnOutageOfNATS(t *testing.T) {
 	s.Stop(t)
 	bustest.Eventually(t, within, func() bool { return errors.Is(relay.Health(), bus.ErrUnavailable) })
 	want := []string{"0"}
-	for i := range 1500 { // more than a batch
-		want = append(want, fmt.Sprint(i+1))
-		r.add("a", fmt.Sprint(i+1))
+	const commits, each = 30, 50 // more rows than a batch
+	for range commits {
+		tx := begin(t, r.outbox)
+		for range each {
+			id := fmt.Sprint(len(want))
+			want = append(want, id)
+			r.addTo(tx, "a", id)
+		}
+		must(t, tx.Commit())
 	}
 	<-time.After(2 * time.Second) // the position is told each second: that of the rows before, too
 	behind := r.slot("confirmed_flush_lsn")
@@ -203,11 +209,11 @@ func TestFeedRelaySurvivesAnOutageOfNATS(t *testing.T) {
 	if now := r.slot("confirmed_flush_lsn"); now != behind {
 		t.Errorf("position moved from %s to %s", behind, now)
 	}
-	if n := scan(t, r.outbox, `SELECT count(*) FROM `+table(r.outbox)+` WHERE status = 'PENDING' AND due_at IS NULL AND attempts = 0`); n != "1500" {
-		t.Errorf("%s rows are untouched, want 1500", n)
+	if n := scan(t, r.outbox, `SELECT count(*) FROM `+table(r.outbox)+` WHERE status = 'PENDING' AND due_at IS NULL AND attempts = 0`); n != fmt.Sprint(commits*each) {
+		t.Errorf("%s rows are untouched, want %d", n, commits*each)
 	}
 	s.Restart(t)
-	r.statuses("PUBLISHED 1501")
+	r.statuses(fmt.Sprint("PUBLISHED ", len(want)))
 	r.expect(want...)
 	bustest.Eventually(t, within, relay.Health)
 	bustest.Eventually(t, within, func() bool { return r.slot("confirmed_flush_lsn") != behind })
@@ -315,7 +321,7 @@ func TestFeed_publishes_every_commit_once(t *testing.T) {
 func TestFeedRelayPublishesLargeTransactions(t *testing.T) {
 	t.Parallel()
 	const small, large = 6_000, 30
-	r := newRig(t, pgtest.Database(t), bustest.NewBus(t))
+	r := newRig(t, aloneOnItsServer(t), bustest.NewBus(t))
 	r.relay(outbox.RelayConfig{})
 	r.attached()
 	var events []event.Event

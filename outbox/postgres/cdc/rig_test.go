@@ -20,6 +20,8 @@ import (
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/testkit/pg"
+	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/outbox"
 	"github.com/farandole/farandole/outbox/postgres"
 	"github.com/farandole/farandole/outbox/postgres/cdc"
@@ -63,6 +65,13 @@ func openPrefix(t testing.TB, target, prefix string) *outbox.Outbox {
 		t.Fatal(err)
 	}
 	return o
+}
+
+// aloneOnItsServer is an empty database for large transactions. On the server that the
+// tests share no slot is made before they end, and each feed reads all their log.
+func aloneOnItsServer(t testing.TB) string {
+	t.Helper()
+	return pgtest.Start(t, pg.Config{}).Database(t)
 }
 
 func newFeed(t testing.TB, target string, o *outbox.Outbox, cfg cdc.Config) *cdc.Feed {
