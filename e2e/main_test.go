@@ -18,10 +18,18 @@ import (
 // binary is the program under test.
 var binary string
 
-// TestMain runs four tests at once, for each is many processes, unless -parallel,
-// which is parsed after this, says otherwise.
+// TestMain runs eight tests at once, for each waits most of the time, for leases and for
+// processes; four with the race detector, with which they compute. -parallel, which is
+// parsed after this, may say otherwise.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "4"); err != nil {
+	atOnce := "8"
+	if raceEnabled {
+		atOnce = "4"
+	}
+	// No process lives for long. An eighth of its time would go into collecting garbage, again
+	// and again while its heap grows.
+	err := os.Setenv("GOGC", "400")
+	if err = errors.Join(err, flag.Set("test.parallel", atOnce)); err != nil {
 		panic(err)
 	}
 	bustest.Main(built{m})
@@ -46,22 +54,30 @@ func (b built) run() (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	binary = filepath.Join(dir, "farandole")
-	args := []string{"build", "-o", binary}
-	if raceEnabled {
-		// SQLite is C turned into Go, and many times slower when each access to
-		// memory is watched; its own threading is not what is tested here.
-		args = append(args, "-race", "-gcflags=modernc.org/sqlite/lib=-race=false")
-	}
-	build := exec.CommandContext(context.Background(), "go", append(args, "../cmd/farandole")...)
-	if out, err := build.CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("build: %w\n%s", err, out)
+	if binary, err = build(context.Background(), dir, "../cmd/farandole"); err != nil {
+		return 1, err
 	}
 	code = b.tests.Run()
 	if long() {
 		printCounted()
 	}
 	return code, nil
+}
+
+// build builds a program and puts it into a directory. What "go run" has linked is kept in
+// the build cache, as what "go build" links is not.
+func build(ctx context.Context, dir, program string) (file string, err error) {
+	args := []string{"run", "-exec", "cp"}
+	if raceEnabled {
+		// SQLite is C turned into Go, and many times slower when each access to
+		// memory is watched; its own threading is not what is tested here.
+		args = append(args, "-race", "-gcflags=modernc.org/sqlite/lib=-race=false")
+	}
+	file = filepath.Join(dir, filepath.Base(program))
+	if out, err := exec.CommandContext(ctx, "go", append(args, program, file)...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return file, nil
 }
 
 // needDocker ends the test where there is no Docker.

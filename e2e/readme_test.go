@@ -33,9 +33,9 @@ func TestReadmeLeadsThroughTheFirstTenMinutes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	dir := t.TempDir()
-	service := filepath.Join(dir, "coupons")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", service, "../examples/coupons").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	service, err := build(ctx, dir, "../examples/coupons")
+	if err != nil {
+		t.Fatal(err)
 	}
 	if err := os.Symlink(binary, filepath.Join(dir, "farandole")); err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -26,10 +25,10 @@ type rollout struct {
 func newRollout(t *testing.T) *rollout {
 	t.Helper()
 	dir := t.TempDir()
-	r := &rollout{T: t, file: filepath.Join(dir, "effects.db"), program: filepath.Join(dir, "replica")}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", r.program, "./testdata/replica")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	r := &rollout{T: t, file: filepath.Join(dir, "effects.db")}
+	var err error
+	if r.program, err = build(t.Context(), dir, "./testdata/replica"); err != nil {
+		t.Fatal(err)
 	}
 	server := bustest.StartServer(t, bustest.ServerConfig{})
 	r.url = server.URL()
