@@ -19,7 +19,7 @@ func TestKillLosesNothing(t *testing.T) {
 	const seed = 20
 	t.Logf("seed %d: %d kills, %d orders", seed, kills, orders)
 	random := rand.New(rand.NewPCG(seed, seed))
-	s := newSystem(t)
+	s := newSystem(t, "--lease", lease)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
 	c := newCustomers(ctx, s.shop, 8, "ada")
@@ -46,7 +46,8 @@ func TestKillLosesNothing(t *testing.T) {
 // exit code 0, and goes on where it was.
 func TestStopAndGoOn(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t)
+	// What was given back when the server in the same process stopped comes again after the lease.
+	s := newSystem(t, "--lease", lease)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	c := newCustomers(ctx, s.shop, 8, "ada")
