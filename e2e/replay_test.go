@@ -15,9 +15,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/dlq"
 )
 
 // receiver is an HTTP receiver that refuses what it is told to, and the system whose
@@ -28,6 +29,7 @@ type receiver struct {
 	name   string
 	server string
 	http   int
+	bus    *bus.Bus
 
 	mu      sync.Mutex
 	refuses func(body string) bool
@@ -42,6 +44,7 @@ func newReceiver(t *testing.T) *receiver {
 	r.url = answers.URL
 	r.server = bustest.StartServer(t, bustest.ServerConfig{}).URL()
 	r.run(0, "topology", "apply")
+	r.bus = bustest.Connect(t, bus.Config{URL: r.server})
 	return r
 }
 
@@ -115,9 +118,7 @@ func (r *receiver) says(code int, want string, args ...string) result {
 // deadLetters publishes n events and waits until all are dead letters.
 func (r *receiver) deadLetters(n int) []string {
 	r.t.Helper()
-	for i := range n {
-		r.run(0, "publish", "order.placed.v1", fmt.Sprintf("ord-%d", i), "--data", fmt.Sprintf(`{"order":"ord-%d-"}`, i))
-	}
+	r.publish(0, n)
 	return r.await(n)
 }
 
@@ -125,8 +126,12 @@ func (r *receiver) deadLetters(n int) []string {
 func (r *receiver) await(n int) (ids []string) {
 	r.t.Helper()
 	bustest.Eventually(r.t, patience, func() error {
+		var export strings.Builder
+		if _, err := dlq.Open(r.bus, nil).Export(r.t.Context(), &export, dlq.Filter{}); err != nil {
+			return err
+		}
 		ids = nil
-		for line := range strings.Lines(r.run(0, "dlq", "export").stdout) {
+		for line := range strings.Lines(export.String()) {
 			var l struct {
 				ID     string
 				Replay *struct{}
@@ -315,18 +320,9 @@ func TestLetters_are_exported_imported_and_given_to_a_renamed_service(t *testing
 // publish stores n events as any client can.
 func (r *receiver) publish(from, n int) {
 	r.t.Helper()
-	conn, err := nats.Connect(r.server)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	for i := from; i < from+n; i++ {
 		key := fmt.Sprintf("ord-%d", i)
-		_, err := js.PublishMsg(r.t.Context(), &nats.Msg{
+		_, err := r.bus.JetStream().PublishMsg(r.t.Context(), &nats.Msg{
 			Subject: "events.order.placed.v1." + key,
 			Header: nats.Header{
 				"ce-specversion": {"1.0"}, "ce-id": {key}, "ce-source": {"/e2e"}, "ce-type": {"order.placed.v1"},
@@ -346,13 +342,13 @@ func TestReplay_that_is_killed_is_run_again(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
 	r.start()
-	const n = 300
+	const n = 150
 	r.publish(0, n)
 	r.await(n)
 	r.refuse()
 	replay := func(share int, end syscall.Signal) *process {
 		t.Helper()
-		p := start(t, "replay", "dlq", "replay", "--all", "--rate", "100", "--server", r.server)
+		p := start(t, "replay", "dlq", "replay", "--all", "--rate", "50", "--server", r.server)
 		bustest.Eventually(t, patience, func() bool { return r.took() >= share })
 		p.signal(end)
 		<-p.exited
