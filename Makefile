@@ -36,7 +36,7 @@ e2e: images ## black-box tests, those that need Docker and Postgres included
 
 .PHONY: chaos
 chaos: ## hundreds of kills and storms of twenty seeds, on both databases (half an hour; FARANDOLE_SEED draws others); the last lines say how many
-	FARANDOLE_REQUIRE=postgres FARANDOLE_LONG=1 go test -count=1 -parallel=2 -timeout=90m -v -run 'Kill|Storm|Outage|ServicesStart|Breaker' ./e2e
+	FARANDOLE_REQUIRE=postgres FARANDOLE_LONG=1 go test -count=1 -parallel=2 -timeout=90m -v -run 'Kill|Storm|Outage|freezes|ServicesStart|Breaker' ./e2e
 	FARANDOLE_LONG=1 go test -count=1 -timeout=30m -v -run 'Partitions_storm' ./consumer
 
 .PHONY: bench

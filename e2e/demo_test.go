@@ -76,7 +76,8 @@ func TestDemoReport(t *testing.T) {
 	}
 }
 
-// The worst trouble leaves the books right, with each ledger and each database.
+// The worst trouble leaves the books right, with each ledger and each database; in the
+// short form with the defaults alone, for the tests of internal/demo run the other two.
 func TestDemoStorm(t *testing.T) {
 	t.Parallel()
 	seeds, orders := 1, 60
@@ -88,6 +89,9 @@ func TestDemoStorm(t *testing.T) {
 		"partition ledger": func(testing.TB) []string { return []string{"--ledger", "partition"} },
 		"Postgres":         func(tb testing.TB) []string { tb.Helper(); return []string{"--database-url", pgtest.Database(tb)} },
 	} {
+		if !long() && name != "KV ledger" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range seeds {
@@ -113,10 +117,11 @@ func TestDemoIgnoresTheEnvironment(t *testing.T) {
 	}
 }
 
+// That a storm is, too, is a matter of internal/demo, which compares each order with the plan.
 func TestDemoIsRepeatable(t *testing.T) {
 	t.Parallel()
-	one := demo(t, 60, "--faults", "storm", "--seed", "7")
-	two := demo(t, 60, "--faults", "storm", "--seed", "7", "--concurrency", "4")
+	one := demo(t, 40, "--seed", "7")
+	two := demo(t, 40, "--seed", "7", "--concurrency", "4")
 	if one.Confirmed != two.Confirmed || one.Cancelled != two.Cancelled {
 		t.Errorf("seed 7 has two outcomes: %+v and %+v", one, two)
 	}

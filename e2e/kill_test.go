@@ -51,7 +51,7 @@ func TestKills(t *testing.T) {
 	}{
 		{"one node, KV ledger", "kv", onOneNode, 1, false, true},
 		{"one node, partition ledger", "partition", onOneNode, 1, false, false},
-		{"one node, KV ledger, Postgres", "kv", onOneNode, 1, true, false},
+		{"one node, KV ledger, Postgres", "kv", onOneNode, 1, true, true}, // TestKills_of_services_and_relay has it always
 		{"three nodes, KV ledger", "kv", onThreeNodes, 3, false, true},
 		{"three nodes, partition ledger", "partition", onThreeNodes, 3, false, false},
 	} {
@@ -68,6 +68,7 @@ func TestKills(t *testing.T) {
 				t.Logf("%d kills, %d leader changes, %d restarts of what gave up, %d orders, seed %d", s.kills, s.steps, s.falls(), len(s.ids), seed)
 			}()
 			s.rage(rounds, killsEach)
+			s.duplicate(30)
 			if n := s.falls(); n > 0 {
 				t.Errorf("%d services ended by themselves", n)
 			}
@@ -101,7 +102,6 @@ func (s *storm) rage(rounds, kills int) {
 	if s.cluster && s.steps == 0 {
 		s.t.Error("no leader has changed")
 	}
-	s.duplicate(30)
 }
 
 // round lets customers order while members are killed, and waits until every

@@ -51,6 +51,9 @@ func TestKills_of_services_and_relay(t *testing.T) {
 		s.targets = append(s.of("order"), s.addRelay())
 		s.ready()
 		s.rage(rounds, killsEach)
+		if long() { // TestKills does so always
+			s.duplicate(30)
+		}
 		t.Logf("%d kills, %d orders, seed %d", s.kills, len(s.ids), seed)
 	})
 }
@@ -60,7 +63,7 @@ func TestKills_of_services_and_relay(t *testing.T) {
 // in their order, by processes that were not started anew.
 func TestOutage_of_nats(t *testing.T) {
 	t.Parallel()
-	outage := 5 * time.Second
+	outage := 3 * time.Second
 	if long() {
 		outage = time.Minute
 	}
