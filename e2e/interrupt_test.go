@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -15,7 +14,7 @@ import (
 // interruptible is a demo that a test interrupts.
 type interruptible struct {
 	*process
-	stdout bytes.Buffer
+	stdout output
 	temp   string // where it keeps what is temporary
 }
 
