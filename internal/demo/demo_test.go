@@ -17,10 +17,10 @@ import (
 	"github.com/farandole/farandole/internal/testkit/pgtest"
 )
 
-// TestMain runs six tests at once, for each waits most of the time, unless -parallel, which
+// TestMain runs four tests at once, for each waits most of the time, unless -parallel, which
 // is parsed after this, says otherwise.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	bustest.Main(m)

@@ -21,9 +21,12 @@ const MinOutage = 40
 // outagePlacing is over how much time the orders of a run with [Outage] are placed.
 const outagePlacing = 5 * time.Second
 
-// outageAnyway is how long without the end of an order the outage waits for its turn, and
-// how much longer it lasts if no breaker has opened.
-const outageAnyway = 5 * time.Second
+const (
+	// outageAnyway is how long without the end of an order the outage waits for its turn.
+	outageAnyway = 5 * time.Second
+	// outageMost is how much longer it lasts if no breaker has opened.
+	outageMost = 30 * time.Second
+)
 
 // breakGateway has the gateway be down for a while, and then fail now and then.
 func (r *run) breakGateway(ctx context.Context) error {
@@ -47,7 +50,7 @@ func (r *run) breakGateway(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if r.cfg.Faults == Outage { // on a busy machine it may take longer until there is something to see
-		if err := awaitCount(ctx, r.breaker.openings, 1, outageAnyway); err != nil {
+		if err := awaitCount(ctx, r.breaker.openings, 1, outageMost); err != nil {
 			return err
 		}
 	}
