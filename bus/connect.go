@@ -3,6 +3,7 @@ package bus
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -31,6 +32,7 @@ type Bus struct {
 	nc  *nats.Conn
 	js  jetstream.JetStream
 
+	id      string // tells its watches from those of others
 	acks    *acks
 	notices *notices
 	absent  absent
@@ -61,6 +63,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	}
 	b := &Bus{
 		cfg:    cfg,
+		id:     rand.Text(),
 		absent: absent{asking: make(chan struct{}, 1)},
 		closed: make(chan struct{}),
 		ended:  make(chan struct{}),

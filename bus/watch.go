@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -20,6 +21,8 @@ const (
 	watchForgotten = 30 * time.Second
 	// watchCleanUp bounds what a watch does after its end.
 	watchCleanUp = time.Second
+	// watchNames begins the names of watches at the server: watch-<connection>-<watch>.
+	watchNames = "watch-"
 )
 
 // errGap is why a watch ends that has missed a message.
@@ -84,7 +87,7 @@ func watchFault(ctx context.Context, err error) error {
 // watcher makes the watch at the server. A watch of the client library would stay
 // deaf when the stream is made anew: it waits for a sequence that is far away.
 func (k *Bucket[T]) watcher(ctx context.Context, key event.Key) (c jetstream.Consumer, err error) {
-	stream, name := "KV_"+k.name, "watch-"+rand.Text()
+	stream, name := "KV_"+k.name, watchNames+k.bus.id+"-"+rand.Text()
 	err = k.bus.Ask(ctx, "CONSUMER.CREATE."+stream+"."+name, func(ctx context.Context) (err error) {
 		c, err = k.bus.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 			Name:              name,
@@ -111,4 +114,29 @@ func (k *Bucket[T]) unwatch(ctx context.Context, c jetstream.Consumer) {
 	if err := k.bus.js.DeleteConsumer(ctx, info.Stream, info.Name); err != nil {
 		return // then it does so after watchForgotten
 	}
+}
+
+// Watchers counts the connections that watch each key now, by the key as it is written
+// in the subject ([event.EscapeKey]). One that has died without a word is counted for as
+// long as the server takes it for connected. Errors match [ErrNoStream] when the bucket is
+// gone, [ErrDenied], [ErrUnavailable] or [ErrClosed].
+func (k *Bucket[T]) Watchers(ctx context.Context) (map[string]int, error) {
+	counts, seen := map[string]int{}, map[string]bool{}
+	err := k.bus.Ask(ctx, "CONSUMER.LIST.KV_"+k.name, func(ctx context.Context) error {
+		list := k.stream.ListConsumers(ctx)
+		for c := range list.Info() {
+			rest, watches := strings.CutPrefix(c.Name, watchNames)
+			id, _, _ := strings.Cut(rest, "-")
+			token := strings.TrimPrefix(c.Config.FilterSubject, "$KV."+k.name+".")
+			if who := token + " " + id; watches && c.NumWaiting > 0 && !seen[who] {
+				seen[who] = true
+				counts[token]++
+			}
+		}
+		return list.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("bus: bucket %s: watchers: %w", k.name, err)
+	}
+	return counts, nil
 }

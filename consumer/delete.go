@@ -62,7 +62,13 @@ func (d Deletion) plan(ctx context.Context, b *bus.Bus) (r Remains, s *surveyed,
 	}
 	switch {
 	case status.Workers > 0:
-		return r, nil, fmt.Errorf("%w: %s (processes seen: %d): stop it first", ErrRunning, d.Consumer, status.Workers)
+		held := ""
+		if len(status.Paused) > 0 {
+			held = ", paused by " + status.Paused[0].Reason
+		}
+		return r, nil, fmt.Errorf("%w: %s (processes: %d%s): stop them, then delete it", ErrRunning, d.Consumer, status.Workers, held)
+	case errors.Is(s.unseen, bus.ErrDenied):
+		return r, nil, wrap(fmt.Errorf("whether a process runs it: %w", s.unseen))
 	case !status.Unattended && len(status.Paused) == 0 && len(status.Durables) > 0:
 		return r, nil, fmt.Errorf("%w: %s, or was a moment ago: it holds events; if it is stopped, try again when its lease is over", ErrRunning, d.Consumer)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,4 +102,56 @@ func TestDeletionKeepsOtherConsumers(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].Consumer != "payment-2" || all[0].Workers != 1 {
 		t.Errorf("listed are %+v: %v", all, err)
 	}
+}
+
+// A paused process asks for no events, and is there all the same.
+func TestDeletionIsRefusedWhileAPausedProcessRuns(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, s *system) {
+		t.Helper()
+		processes := []*process{s.start(config(), counting(new(tally)), nil), s.start(config(), counting(new(tally)), nil)}
+		workers := func(want int) consumer.Status {
+			t.Helper()
+			var status consumer.Status
+			bustest.Eventually(t, soon, func() (err error) {
+				if status, err = consumer.Look(t.Context(), s.bus, "payment"); err == nil && status.Workers != want {
+					err = fmt.Errorf("%d processes are seen, want %d", status.Workers, want)
+				}
+				return err
+			})
+			return status
+		}
+		workers(2)
+		if _, err := (consumer.Pause{Consumer: "payment", For: time.Hour, By: "test"}).Apply(t.Context(), s.bus); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range processes {
+			bustest.Eventually(t, soon, func() bool { return consumer.Begins(p.Consumer) == 0 })
+		}
+		partitions := processes[0].ledger.Partitions() != nil
+		bustest.Eventually(t, soon, func() error { // else that is what is seen
+			status := workers(2)
+			for _, d := range status.Durables {
+				if d.Pulls > 0 && !partitions {
+					return fmt.Errorf("%d pulls wait", d.Pulls)
+				}
+			}
+			return nil
+		})
+		deletion := consumer.Deletion{Consumer: "payment"}
+		says := "payment (processes: 2, paused by operator): stop them"
+		if err := deletion.Apply(t.Context(), s.bus); !errors.Is(err, consumer.ErrRunning) || !strings.Contains(err.Error(), says) {
+			t.Errorf("while two processes run, paused: %v", err)
+		}
+		for i, p := range processes {
+			if err := p.stop(); err != nil {
+				t.Fatal(err)
+			}
+			workers(1 - i)
+		}
+		if status := workers(0); !status.Unattended || len(status.Paused) != 1 {
+			t.Errorf("stopped while paused: %+v", status)
+		}
+		bustest.Eventually(t, soon, func() error { return deletion.Apply(t.Context(), s.bus) })
+	})
 }

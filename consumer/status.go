@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,10 +23,11 @@ type Status struct {
 	Lag uint64 `json:"lag"`
 	// Oldest is since when the oldest of these is stored; zero if there are none.
 	Oldest time.Time `json:"oldest,omitzero"`
-	// Workers is how many processes are seen to work on it: its members, or else those
-	// that wait for events. One that is paused, or has no room for more, is not seen.
+	// Workers is how many processes run it, paused or not: they follow its pauses. If none
+	// is seen to (there is no bucket, or it may not be looked at), it is how many wait for
+	// events: one that is held up, or has no room for more, is not seen then.
 	Workers int `json:"workers"`
-	// Unattended says that nobody runs it: no process is seen, nothing pauses it, and
+	// Unattended says that nobody runs it: no process is seen, nothing hides one, and
 	// for as long as an event may be held nothing was delivered.
 	Unattended bool `json:"unattended"`
 	// InFlight is how many of these a process has.
@@ -164,9 +166,10 @@ func (s *surveyed) status(ctx context.Context, c event.Consumer) (Status, error)
 		status.Durables = append(status.Durables, has)
 	}
 	slices.SortFunc(status.Durables, func(a, b DurableStatus) int { return strings.Compare(a.Name, b.Name) })
+	status.Workers = s.processes[c]
 	if !s.paged[c] {
 		status.ofDurables()
-		status.Unattended = status.Workers == 0 && len(status.Paused) == 0 && s.quiet(c)
+		status.Unattended = status.Workers == 0 && (s.unseen == nil || len(status.Paused) == 0) && s.quiet(c)
 		status.Oldest, err = s.oldestOfDurables(ctx, c)
 		return status, err
 	}
@@ -186,18 +189,21 @@ func (s *surveyed) status(ctx context.Context, c event.Consumer) (Status, error)
 // ofDurables sums up what the durables tell.
 func (s *Status) ofDurables() {
 	s.Retries = s.Deferred
+	pulls := 0
 	for _, d := range s.Durables {
 		s.Lag += d.Pending + uint64(d.AckPending) //nolint:gosec // a count
 		s.InFlight += d.AckPending
 		s.Retries += d.Redelivered
-		s.Workers = max(s.Workers, d.Pulls) // a process pulls from each of them
+		pulls = max(pulls, d.Pulls) // a process pulls from each of them
 	}
+	s.Workers = cmp.Or(s.Workers, pulls)
 }
 
 // ofPartitions sums up what the partitions tell. What is in flight the durables tell
 // alone: each is one member's, and the server keeps those of the dead for a while.
 func (s *Status) ofPartitions() {
-	s.Workers, s.Unattended = len(s.Members), len(s.Members) == 0
+	s.Workers = cmp.Or(s.Workers, len(s.Members))
+	s.Unattended = s.Workers == 0
 	for _, p := range s.Partitions {
 		s.Lag += p.Lag
 		s.Retries += p.Retries

@@ -22,11 +22,14 @@ import (
 
 // surveyed is what the server tells of consumers with few questions.
 type surveyed struct {
-	bus      *bus.Bus
-	count    int // partitions of the system
-	durables map[event.Consumer][]*jetstream.ConsumerInfo
-	paged    map[event.Consumer]bool // has pages
-	deferred map[event.Consumer]int
+	bus       *bus.Bus
+	count     int // partitions of the system
+	durables  map[event.Consumer][]*jetstream.ConsumerInfo
+	paged     map[event.Consumer]bool // has pages
+	deferred  map[event.Consumer]int
+	pauses    *pauses.Store
+	processes map[event.Consumer]int // that follow its pauses
+	unseen    error                  // why it is not known which processes do
 }
 
 // survey asks about one consumer, or about all for "".
@@ -36,10 +39,21 @@ func survey(ctx context.Context, b *bus.Bus, c event.Consumer) (*surveyed, error
 		return nil, err
 	}
 	s := &surveyed{
-		bus: b, count: bus.Partitions(stream.CachedInfo().Config), durables: map[event.Consumer][]*jetstream.ConsumerInfo{},
+		bus: b, pauses: pauses.New(b), count: bus.Partitions(stream.CachedInfo().Config), durables: map[event.Consumer][]*jetstream.ConsumerInfo{},
 		paged: map[event.Consumer]bool{}, deferred: map[event.Consumer]int{},
 	}
-	return s, errors.Join(s.readDurables(ctx, stream), s.readPaged(ctx, stream, c), s.readDeferred(ctx, c))
+	return s, errors.Join(s.readDurables(ctx, stream), s.readPaged(ctx, stream, c), s.readDeferred(ctx, c), s.readProcesses(ctx))
+}
+
+// readProcesses counts the processes of the consumers. Each follows the pauses of its
+// consumer, also while it is paused and asks for no events. A system that has no bucket of
+// pauses yet, and a user who may not ask, get none.
+func (s *surveyed) readProcesses(ctx context.Context) (err error) {
+	s.processes, err = s.pauses.Followers(ctx)
+	if errors.Is(err, bus.ErrNoStream) || errors.Is(err, bus.ErrDenied) {
+		s.unseen, err = err, nil
+	}
+	return err
 }
 
 func (s *surveyed) readDurables(ctx context.Context, stream jetstream.Stream) error {
@@ -141,8 +155,7 @@ func (s *surveyed) readDeferred(ctx context.Context, c event.Consumer) error {
 // paused tells what holds a consumer up. A system that has no bucket of pauses yet, and
 // a user who may not read it, get none.
 func (s *surveyed) paused(ctx context.Context, c event.Consumer) (all []PausedStatus, err error) {
-	store := pauses.New(s.bus)
-	d, err := store.Get(ctx, c)
+	d, err := s.pauses.Get(ctx, c)
 	if errors.Is(err, bus.ErrNoStream) || errors.Is(err, bus.ErrDenied) {
 		return nil, nil
 	}
@@ -150,7 +163,7 @@ func (s *surveyed) paused(ctx context.Context, c event.Consumer) (all []PausedSt
 		return nil, err
 	}
 	if p := d.Pause; p != nil {
-		now, err := store.Now(ctx)
+		now, err := s.pauses.Now(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -18,7 +18,7 @@ type Marks interface {
 	// TakeBack has replays of a parked event, up to this one, not handled any more. It
 	// returns false if the event is not parked.
 	TakeBack(ctx context.Context, c event.Consumer, k event.EventKey, replay int) (bool, error)
-	// Workers returns how many processes of a consumer ask for events.
+	// Workers returns how many processes run a consumer, paused or not.
 	Workers(ctx context.Context, c event.Consumer) (int, error)
 }
 

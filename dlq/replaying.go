@@ -24,8 +24,7 @@ type Replaying struct {
 	By string    `json:"by,omitempty"`
 	// State is how far it has come, one of Replay….
 	State string `json:"state"`
-	// Workers is how many processes of the consumer ask for events; nil if that could
-	// not be found out.
+	// Workers is how many processes run the consumer; nil if that could not be found out.
 	Workers *int `json:"workers,omitempty"`
 
 	// sequence is where it is stored in the event stream.

@@ -45,7 +45,7 @@ type Replays struct {
 	Handled  int            `json:"handled"`
 	// Oldest is when the first of them was sent.
 	Oldest time.Time `json:"oldest,omitzero"`
-	// Workers is how many processes of the consumer ask for events, nil if unknown.
+	// Workers is how many processes run the consumer, nil if unknown.
 	Workers *int `json:"workers,omitempty"`
 }
 

@@ -135,7 +135,7 @@ func (a *absences) look(ctx context.Context, left []Result) error {
 		return nil
 	}
 	slices.Sort(nobody)
-	return fmt.Errorf("%w: no worker of %s asks for events", ErrNobody, strings.Join(nobody, ", "))
+	return fmt.Errorf("%w: no worker of %s is there", ErrNobody, strings.Join(nobody, ", "))
 }
 
 func consumerOf(id string) event.Consumer {
@@ -175,7 +175,7 @@ func (s *Stream) Outcome(ctx context.Context, r Result) (Outcome, error) {
 	return o, nil
 }
 
-// Workers returns how many processes of a consumer ask for events.
+// Workers returns how many processes run a consumer, paused or not.
 func (s *Stream) Workers(ctx context.Context, c event.Consumer) (int, error) {
 	if s.marks == nil {
 		return 0, fmt.Errorf("dlq: workers of %s: %w", c, ErrRefused)

@@ -172,7 +172,7 @@ func TestReplay_tells_the_truth_at_each_step(t *testing.T) {
 	r.says(0, `"replay":{"number":1,`, "export")
 	r.says(0, id+"  in progress", "replay", id)
 	r.says(2, "--timeout", "replay", id, "--timeout", "1s")
-	r.says(4, "nobody is there: no worker of payment asks for events", "replay", id, "--wait")
+	r.says(4, "nobody is there: no worker of payment is there", "replay", id, "--wait")
 	r.says(4, "--timeout 100ms is over", "replay", id, "--wait", "--timeout", "100ms")
 	r.says(0, "1 taken back", "replay", "--cancel", id)
 	r.says(0, "permanent", "list")

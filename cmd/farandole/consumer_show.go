@@ -119,10 +119,12 @@ func (c *consumerShowCmd) Run(ctx context.Context, a *app) error {
 		if err := printPaused(a, s.Paused); err != nil {
 			return err
 		}
+		there := terminal.Count(s.Workers, "process runs it", "processes run it")
 		if s.Unattended {
-			if err := a.printf("nobody runs it: no process of it is seen"); err != nil {
-				return err
-			}
+			there = "nobody runs it: no process of it is seen"
+		}
+		if err := a.printf("%s", there); err != nil {
+			return err
 		}
 		if s.Partitions == nil {
 			return printDurables(a, s.Durables)

@@ -107,15 +107,17 @@ func printConsumers(w io.Writer, s status.System, columns int) error {
 // age is [terminal.Age] for a narrow column: "3m".
 func age(now, t time.Time) string { return strings.TrimSuffix(terminal.Age(now, t), " ago") }
 
-// workersOf is how many processes work on a consumer, or why none is seen.
+// workersOf is how many processes run a consumer, or why none is seen.
 func workersOf(s consumer.Status) string {
 	switch {
 	case s.Unattended:
 		return "nobody"
-	case len(s.Paused) > 0:
+	case s.Workers == 0 && len(s.Paused) > 0:
 		return "paused"
 	case s.Workers == 0:
 		return "busy" // all places of the process are taken, so it asks for nothing
+	case len(s.Paused) > 0:
+		return terminal.Number(s.Workers) + " paused"
 	}
 	return terminal.Number(s.Workers)
 }

@@ -98,7 +98,7 @@ func (m marks) TakeBack(ctx context.Context, c event.Consumer, k event.EventKey,
 	return l.TakeBack(ctx, c, k, replay)
 }
 
-// Workers returns how many processes are seen to work on a consumer.
+// Workers returns how many processes run a consumer, paused or not.
 func (m marks) Workers(ctx context.Context, c event.Consumer) (int, error) {
 	status, err := consumer.Look(ctx, m.bus, c)
 	switch {

@@ -105,6 +105,21 @@ func (s *Store) Each(ctx context.Context, f func(c event.Consumer, d Document) e
 	return bucket.Each(ctx, func(token string, d Document, _ uint64) error { return f(event.Consumer(token), d) })
 }
 
+// Followers counts the processes that follow the document of each consumer: its own, paused
+// or not. Errors match [bus.ErrNoStream] if there is no bucket, else they are those of [bus.Bucket.Watchers].
+func (s *Store) Followers(ctx context.Context) (map[event.Consumer]int, error) {
+	bucket, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	counts, err := bucket.Watchers(ctx)
+	followers := make(map[event.Consumer]int, len(counts))
+	for token, n := range counts {
+		followers[event.Consumer(token)] = n
+	}
+	return followers, err
+}
+
 // Follow calls changed with the document of a consumer as it is, and after each change,
 // until ctx ends. While it cannot follow, it calls failed each time it has tried; the
 // next call of changed says that it can again.

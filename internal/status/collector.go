@@ -87,7 +87,7 @@ var (
 	descBacklog    = desc("consumer_backlog_events", "Events that were never delivered to a consumer; none of one with partitions.", "consumer", "type")
 	descInFlight   = desc("consumer_in_flight_events", "Events that a process of a consumer holds.", "consumer")
 	descRetries    = desc("consumer_retries_waiting", "Events that have failed, or were given back, and come again.", "consumer")
-	descWorkers    = desc("consumer_workers", "Processes that are seen to work on a consumer.", "consumer")
+	descWorkers    = desc("consumer_workers", "Processes that run a consumer, paused or not.", "consumer")
 	descUnattended = desc("consumer_unattended", "1 if nobody runs a consumer.", "consumer")
 	descPaused     = desc("consumer_paused", "1 while an operator or an open breaker holds a consumer up.", "consumer")
 	descLetters    = desc("dead_letters", "Dead letters, those that are being replayed included.", "consumer", "type")

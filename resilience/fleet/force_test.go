@@ -12,6 +12,7 @@ import (
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
+	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/pauses"
 	"github.com/farandole/farandole/resilience"
@@ -75,6 +76,10 @@ func TestForcedOpenStaysUntilItIsClosed(t *testing.T) {
 		s.passes(3 * openFor)
 		if n := s.gateway.calls.Load(); n > 0 {
 			s.Errorf("%d calls while it is open", n)
+		}
+		if _, err := (consumer.Deletion{Consumer: name}).Plan(s.Context(), s.bus); !errors.Is(err, consumer.ErrRunning) ||
+			!strings.Contains(err.Error(), "(processes: 2, paused by breaker gateway)") {
+			s.Errorf("may be deleted while two processes are held: %v", err)
 		}
 		before, after, err := force().Close(s.Context(), s.bus)
 		if err != nil || before.State != "open" || after.State != "closed" || !after.Forced {
