@@ -43,9 +43,11 @@ type Breaker struct {
 	known bool
 	// stale says that it has missed something since: whatever it hears next counts.
 	stale bool
-	// mute says that this process could not change what is shared, and does not try
-	// before it hears of it again.
-	mute bool
+	// mute is until when this process does not try to change what is shared, because it
+	// could not, unless it hears of it before. Zero if it may try.
+	mute time.Time
+	// untold says that what this process has is not shared.
+	untold bool
 	// warned says that the log has it that this process has the breaker for itself.
 	warned bool
 }
@@ -179,9 +181,10 @@ const (
 	// idleProber is how long a prober without an event stays one.
 	idleProber = 500 * time.Millisecond
 	// shareTimeout bounds one change of what is shared, and shareAgain is when one is
-	// tried again that could not be stored.
+	// tried again that could not be stored; about muteFor if it is denied, or there is no bucket.
 	shareTimeout = 5 * time.Second
 	shareAgain   = 200 * time.Millisecond
+	muteFor      = 5 * time.Second
 	// rampSteps is in how many steps the handlers double after the breaker has closed.
 	rampSteps = 8
 )

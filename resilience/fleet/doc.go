@@ -32,7 +32,7 @@
 //     while the breaker is not closed. As long as there is no other event to probe with it
 //     keeps the breaker open.
 //   - If the bucket is missing or denied, or the server may not be asked to pause, each
-//     process has the breaker for itself. It says so in one warning, and tries again when
-//     it hears of what the others share.
+//     process has the breaker for itself. It says so in one warning, and tries again every
+//     few seconds, and when it hears of what the others share.
 //   - While NATS is away nothing is shared. Nothing is handled either.
 package fleet

@@ -17,6 +17,7 @@ import (
 	"github.com/farandole/farandole/internal/pauses"
 	"github.com/farandole/farandole/resilience"
 	"github.com/farandole/farandole/resilience/fleet"
+	"github.com/farandole/farandole/topology"
 )
 
 // force is what an operator asks for.
@@ -271,5 +272,23 @@ func TestDeniedToShare(t *testing.T) {
 			}
 			s.forceOpen(0, p)
 		})
+	}
+}
+
+// A process that has found no bucket shares what it has by itself when there is one,
+// although nothing changes. It says once that it could not, and once that it can.
+func TestShareIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	if err := s.bus.JetStream().DeleteStream(t.Context(), "KV_"+s.names.Bucket(event.PausesBucket)); err != nil {
+		t.Fatal(err)
+	}
+	p := s.start()
+	bustest.Eventually(t, soon, func() bool { return strings.Contains(p.log.String(), "this process has it for itself") })
+	bustest.Provision(t, s.bus, topology.Config{})
+	s.registered()
+	bustest.Eventually(t, soon, func() bool { return strings.Contains(p.log.String(), "is shared again") })
+	if log := p.log.String(); strings.Count(log, "\n") != 2 {
+		t.Errorf("said more than that it has the breaker for itself, and that it is shared again:\n%s", log)
 	}
 }

@@ -56,6 +56,9 @@ func (r *runner) step(ctx context.Context) time.Duration {
 	if !known {
 		return idleStep
 	}
+	if r.overdue() && r.shareOwn(ctx) != nil {
+		return shareAgain
+	}
 	if tripped != nil {
 		return r.open(ctx, *tripped)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/farandole/farandole/bus"
+	"github.com/farandole/farandole/internal/backoff"
 	"github.com/farandole/farandole/internal/pauses"
 )
 
@@ -45,10 +46,11 @@ func (f *Breaker) warn(err error) {
 func (f *Breaker) learn(b pauses.Breaker) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.mute = false
+	f.mute = time.Time{}
 	if !f.known || f.stale || b.Term > f.shared.Term {
 		f.known, f.stale = true, false
 		if b.Term > 0 || f.shared.State == "" {
+			f.untold = false
 			f.adopt(b)
 		}
 	}
@@ -90,12 +92,12 @@ func (f *Breaker) share(ctx context.Context, change func(b *pauses.Breaker, now 
 	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
 	defer cancel()
 	f.mu.Lock()
-	own, mute := f.shared, f.mute
+	own, alone := f.shared, time.Now().Before(f.mute)
 	f.mu.Unlock()
 	var before, after pauses.Breaker
 	var now time.Time
 	wrote, err := false, error(nil)
-	if !mute {
+	if !alone {
 		if now, err = f.store.Now(ctx); err == nil {
 			_, err = f.store.Update(ctx, f.cfg.Consumer, func(d *pauses.Document) bool {
 				if before = d.Breakers[f.name]; before.Term < own.Term {
@@ -116,11 +118,12 @@ func (f *Breaker) share(ctx context.Context, change func(b *pauses.Breaker, now 
 	}
 	f.mu.Lock()
 	switch {
-	case mute, err != nil && unusable(err):
+	case alone, err != nil && unusable(err):
 		if err != nil {
 			f.warn(err)
+			f.mute = time.Now().Add(backoff.Around(muteFor))
 		}
-		f.mute, f.stale = true, true // what the others agree on counts as soon as it is heard
+		alone, f.stale = true, true // what the others agree on counts as soon as it is heard
 		now, before, after = time.Now(), f.shared, f.shared
 		if wrote = change(&after, now); wrote {
 			after.Term++
@@ -130,10 +133,9 @@ func (f *Breaker) share(ctx context.Context, change func(b *pauses.Breaker, now 
 		f.log.Debug().Err(err).Msg("breaker's change not shared yet")
 		return err
 	}
-	alone := f.mute
-	if wrote && !alone && f.warned {
-		f.warned = false
-		f.log.Info().Msg("the breaker is shared again")
+	f.untold = alone && (wrote || f.untold)
+	if wrote && !alone {
+		f.again()
 	}
 	if wrote || after.Term > f.shared.Term {
 		f.adopt(after)
@@ -144,6 +146,64 @@ func (f *Breaker) share(ctx context.Context, change func(b *pauses.Breaker, now 
 		f.tell(ctx, after, !alone)
 	}
 	return nil
+}
+
+// overdue says that what this process has is not shared, and may be by now.
+func (f *Breaker) overdue() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.untold && !time.Now().Before(f.mute)
+}
+
+// shareOwn shares what this process has, unless the others have agreed on something since.
+func (f *Breaker) shareOwn(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
+	defer cancel()
+	f.mu.Lock()
+	own, left := f.shared, time.Until(f.until)
+	f.mu.Unlock()
+	own.Term++
+	now, err := f.store.Now(ctx)
+	if err == nil {
+		own.At = now.UTC() // its own times were by its own clock
+		if !own.Until.IsZero() {
+			own.Until = now.Add(left).UTC()
+		}
+		_, err = f.store.Update(ctx, f.cfg.Consumer, func(d *pauses.Document) bool {
+			if stored := d.Breakers[f.name]; stored.Term >= own.Term {
+				own = stored
+				return false
+			}
+			if d.Breakers == nil {
+				d.Breakers = map[string]pauses.Breaker{}
+			}
+			d.Breakers[f.name] = own
+			return true
+		})
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case err != nil && unusable(err):
+		f.mute = time.Now().Add(backoff.Around(muteFor))
+		return nil
+	case err != nil:
+		return err
+	case f.untold: // else it has heard of the others meanwhile
+		f.untold = false
+		f.adopt(own)
+		f.until, f.timed = time.Now().Add(own.Until.Sub(now)), true
+	}
+	f.again()
+	return nil
+}
+
+// again says once that the breaker is shared again. The caller holds f.mu.
+func (f *Breaker) again() {
+	if f.warned {
+		f.log.Info().Msg("the breaker is shared again")
+	}
+	f.warned = false
 }
 
 // tell logs a change that this process has made, and publishes it as an event.
