@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -122,29 +124,38 @@ func (r *receiver) deadLetters(n int) []string {
 	return r.await(n)
 }
 
-// await waits for so many letters, none being replayed, and returns their ids, oldest first.
+// await waits for so many letters, none being replayed, and returns their ids in the order
+// of their keys.
 func (r *receiver) await(n int) (ids []string) {
 	r.t.Helper()
+	type letter struct {
+		ID, Key string
+		Replay  *struct{}
+	}
 	bustest.Eventually(r.t, patience, func() error {
 		var export strings.Builder
 		if _, err := dlq.Open(r.bus, nil).Export(r.t.Context(), &export, dlq.Filter{}); err != nil {
 			return err
 		}
-		ids = nil
+		var letters []letter
 		for line := range strings.Lines(export.String()) {
-			var l struct {
-				ID     string
-				Replay *struct{}
-			}
+			var l letter
 			if err := json.Unmarshal([]byte(line), &l); err != nil {
 				r.t.Fatal(err)
 			}
 			if l.Replay == nil {
-				ids = append(ids, l.ID)
+				letters = append(letters, l)
 			}
 		}
-		if len(ids) != n {
-			return fmt.Errorf("%d letters, want %d", len(ids), n)
+		if len(letters) != n {
+			return fmt.Errorf("%d letters, want %d", len(letters), n)
+		}
+		slices.SortFunc(letters, func(a, b letter) int {
+			return cmp.Or(cmp.Compare(len(a.Key), len(b.Key)), cmp.Compare(a.Key, b.Key))
+		})
+		ids = nil
+		for _, l := range letters {
+			ids = append(ids, l.ID)
 		}
 		return nil
 	})
