@@ -181,8 +181,9 @@ func TestTimerIsCancelled(t *testing.T) {
 			t.Error("the timer is still there")
 		}
 	}
-	s.fired(set...)                           // the same time would have come for the others
-	bustest.Eventually(t, soon, func() bool { // then the server's marker is there, for a minute
+	s.fired(set...) // the same time would have come for the others
+	// What is left is the server's marker, for a minute.
+	bustest.Eventually(t, soon, func() bool {
 		return !slices.ContainsFunc(s.waiting(cancelled[0]), func(m jetstream.Msg) bool { return m.Headers().Get(jetstream.MarkerReasonHeader) == "" })
 	})
 	s.notFired(cancelled...)

@@ -185,7 +185,7 @@ func TestOutput_for_programs(t *testing.T) {
 		{args: []string{"dlq", "discard", id}, code: 2},
 	} {
 		args := append([]string{"--server", server}, c.args...)
-		for _, env := range [][]string{{"NO_COLOR=1"}, {"TERM=xterm-256color", "CLICOLOR=1"}} {
+		for _, env := range [][]string{nil, {"NO_COLOR=1"}, {"TERM=xterm-256color", "CLICOLOR=1"}} {
 			r := runWith(t, env, args...)
 			if r.code != c.code {
 				t.Errorf("%v: exit code %d, want %d: %s", c.args, r.code, c.code, r.stderr)

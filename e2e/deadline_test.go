@@ -17,7 +17,7 @@ func TestDeadline_racing_completion(t *testing.T) {
 	for _, ledger := range []string{"kv", "partition"} {
 		t.Run(ledger, func(t *testing.T) {
 			t.Parallel()
-			raceDeadlines(t, newSystem(t, "--ledger", ledger, "--deadline", "2s", "--concurrency", "128", "--sync-always=false"), 50)
+			raceDeadlines(t, newSystem(t, "--ledger", ledger, "--deadline", "2s", "--concurrency", "128", "--sync-always=false"), 100)
 		})
 	}
 }

@@ -17,10 +17,7 @@ func share(t *testing.T, s system, names ...string) {
 	for _, name := range names {
 		c, breaker, _ := strings.Cut(name, "/")
 		_, err := pauses.New(s.Bus).Update(t.Context(), event.Consumer(c), func(d *pauses.Document) bool {
-			if d.Breakers == nil {
-				d.Breakers = map[string]pauses.Breaker{}
-			}
-			d.Breakers[breaker] = pauses.Breaker{State: pauses.Closed, Term: 1, At: time.Now().UTC(), By: "host 5vjeqg75"}
+			d.SetBreaker(breaker, pauses.Breaker{State: pauses.Closed, Term: 1, At: time.Now().UTC(), By: "host 5vjeqg75"})
 			return true
 		})
 		must(t, err)

@@ -178,6 +178,16 @@ func TestA_long_list_is_cut_honestly_and_reaches_the_end(t *testing.T) {
 	}
 }
 
+func TestReplay_whose_time_is_over_during_a_question(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	id := s.park(t, placedEvent(t, s, "ord-1", `{}`), failureOf("boom"))
+	got := s.run(t, "", "dlq", "replay", id, "--wait", "--timeout", "1ns")
+	if got.code != exitWaiting || !strings.Contains(got.err, "--timeout 1ns is over") {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestReplay_reports_each_letter_and_counts(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

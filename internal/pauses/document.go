@@ -10,6 +10,14 @@ type Document struct {
 	Breakers map[string]Breaker `json:"breakers,omitempty"`
 }
 
+// SetBreaker keeps a breaker under its name.
+func (d *Document) SetBreaker(name string, b Breaker) {
+	if d.Breakers == nil {
+		d.Breakers = map[string]Breaker{}
+	}
+	d.Breakers[name] = b
+}
+
 // Pause is what an operator has asked for.
 type Pause struct {
 	Until time.Time `json:"until"`

@@ -31,10 +31,7 @@ func TestChangesOfManyAreAllKept(t *testing.T) {
 		store := pauses.New(b) // each process has its own
 		all.Go(func() {
 			_, err := store.Update(t.Context(), "payment", func(d *pauses.Document) bool {
-				if d.Breakers == nil {
-					d.Breakers = map[string]pauses.Breaker{}
-				}
-				d.Breakers[fmt.Sprint(i)] = pauses.Breaker{State: pauses.Open}
+				d.SetBreaker(fmt.Sprint(i), pauses.Breaker{State: pauses.Open})
 				return true
 			})
 			if err != nil {

@@ -108,10 +108,7 @@ func (f *Breaker) share(ctx context.Context, change func(b *pauses.Breaker, now 
 					return false
 				}
 				after.Term++
-				if d.Breakers == nil {
-					d.Breakers = map[string]pauses.Breaker{}
-				}
-				d.Breakers[f.name] = after
+				d.SetBreaker(f.name, after)
 				return true
 			})
 		}
@@ -174,10 +171,7 @@ func (f *Breaker) shareOwn(ctx context.Context) error {
 				own = stored
 				return false
 			}
-			if d.Breakers == nil {
-				d.Breakers = map[string]pauses.Breaker{}
-			}
-			d.Breakers[f.name] = own
+			d.SetBreaker(f.name, own)
 			return true
 		})
 	}
