@@ -36,17 +36,17 @@ type ScanConfig struct {
 // [ErrNoStream], [ErrDenied], [ErrUnavailable] or [ErrClosed], or are ctx's
 // cause: a part is never told to be all.
 func (b *Bus) Scan(ctx context.Context, stream, filter string, f func(subject string, revision uint64, data []byte) error) error {
-	return b.ScanMessages(ctx, stream, ScanConfig{Filter: filter}, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
-		if deletes(m.Headers()) {
+	return b.ScanMessages(ctx, stream, ScanConfig{Filter: filter}, func(m *nats.Msg, meta *nats.MsgMetadata) (bool, error) {
+		if deletes(m.Header) {
 			return true, nil
 		}
-		return true, f(m.Subject(), meta.Sequence.Stream, m.Data())
+		return true, f(m.Subject, meta.Sequence.Stream, m.Data)
 	})
 }
 
 // ScanMessages is [Bus.Scan] for the messages themselves, those that mark a
 // deletion too, until f returns false.
-func (b *Bus) ScanMessages(ctx context.Context, stream string, cfg ScanConfig, f func(jetstream.Msg, *jetstream.MsgMetadata) (more bool, err error)) error {
+func (b *Bus) ScanMessages(ctx context.Context, stream string, cfg ScanConfig, f func(*nats.Msg, *nats.MsgMetadata) (more bool, err error)) error {
 	wrap := func(err error) error { return fmt.Errorf("bus: scan %s: %w", cfg.Filter, err) }
 	s, err := b.scan(ctx, stream, cfg)
 	if err != nil {
@@ -54,7 +54,7 @@ func (b *Bus) ScanMessages(ctx context.Context, stream string, cfg ScanConfig, f
 	}
 	defer s.end(ctx)
 	for s.more {
-		messages, err := b.fetch(ctx, s.consumer, cmp.Or(cfg.Batch, 256))
+		messages, err := s.fetch(ctx, cmp.Or(cfg.Batch, 256))
 		if err == nil && len(messages) == 0 {
 			err = s.explain(ctx)
 		}
@@ -119,7 +119,7 @@ func (b *Bus) scan(ctx context.Context, stream string, cfg ScanConfig) (*scan, e
 
 // metadata reads a message's, and sets more. Nothing is acknowledged, so what got
 // lost on the way does not come again.
-func (s *scan) metadata(m jetstream.Msg) (*jetstream.MsgMetadata, error) {
+func (s *scan) metadata(m *nats.Msg) (*nats.MsgMetadata, error) {
 	meta, err := m.Metadata()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -143,32 +143,41 @@ func (s *scan) explain(ctx context.Context) error {
 		return err
 	}
 	if info.NumPending > 0 || info.Delivered.Consumer > s.received {
-		return fmt.Errorf("%w: no answer to the scan", ErrUnavailable)
+		return fmt.Errorf("%w: the scan got nothing, although there is more", ErrUnavailable)
 	}
 	s.more = false
 	return nil
 }
 
-// fetch returns what a consumer has ready, at most most messages. Errors are
-// those of [Bus.Ask].
-func (b *Bus) fetch(ctx context.Context, c jetstream.Consumer, most int) (messages []jetstream.Msg, err error) {
-	info := c.CachedInfo()
-	err = b.ask(ctx, "CONSUMER.MSG.NEXT."+info.Stream+"."+info.Name, ErrUnavailable, func(ctx context.Context) error {
-		batch, err := c.FetchNoWait(most)
+// fetch returns what is ready now, at most most messages. It waits for the server
+// to say that this was all. The client's FetchNoWait takes a second of silence for
+// that, and what comes after it gets lost. Errors are those of [Bus.Ask].
+func (s *scan) fetch(ctx context.Context, most int) (messages []*nats.Msg, err error) {
+	api := "CONSUMER.MSG.NEXT." + s.stream + "." + s.consumer.CachedInfo().Name
+	err = s.bus.ask(ctx, api, ErrUnavailable, func(ctx context.Context) error {
+		answers, err := s.bus.nc.SubscribeSync(s.bus.nc.NewInbox())
 		if err != nil {
 			return err
 		}
-		for {
-			select {
-			case m, ok := <-batch.Messages():
-				if !ok {
-					return batch.Error()
-				}
+		defer answers.Unsubscribe() //nolint:errcheck // it ends with the connection
+		if err := s.bus.nc.PublishRequest(s.bus.APIPrefix()+api, answers.Subject, fmt.Appendf(nil, `{"batch":%d,"no_wait":true}`, most)); err != nil {
+			return err
+		}
+		for len(messages) < most {
+			m, err := answers.NextMsgWithContext(ctx)
+			if err != nil {
+				return err
+			}
+			switch status := m.Header.Get("Status"); status {
+			case "":
 				messages = append(messages, m)
-			case <-ctx.Done():
-				return ctx.Err()
+			case "404", "408": // no message is left (ADR-13 of NATS)
+				return nil
+			default:
+				return fmt.Errorf("bus: the scan got %s %s", status, m.Header.Get("Description"))
 			}
 		}
+		return nil
 	})
 	return messages, err
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
@@ -85,8 +86,8 @@ func (l *Partitions) Mark(ctx context.Context, c event.Consumer, k event.EventKe
 		return Mark{}, false, err
 	}
 	pages := bus.ScanConfig{Filter: l.marks.prefix + string(c) + ".*" + pageSuffix, From: 1}
-	err = l.marks.bus.ScanMessages(ctx, l.marks.stream, pages, func(found jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
-		p, err := pageOf(&jetstream.RawStreamMsg{Subject: found.Subject(), Sequence: meta.Sequence.Stream, Header: found.Headers(), Data: found.Data()})
+	err = l.marks.bus.ScanMessages(ctx, l.marks.stream, pages, func(found *nats.Msg, meta *nats.MsgMetadata) (bool, error) {
+		p, err := pageOf(&jetstream.RawStreamMsg{Subject: found.Subject, Sequence: meta.Sequence.Stream, Header: found.Header, Data: found.Data})
 		if err != nil {
 			return false, err
 		}

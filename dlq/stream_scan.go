@@ -166,16 +166,16 @@ func (s *Stream) scan(ctx context.Context, v *view, in span, f Filter, visit fun
 	cfg := bus.ScanConfig{
 		Filter: f.subject(s.names), From: in.from, HeadersOnly: true, Batch: int(min(scanBatch, in.to-in.from+1)),
 	}
-	err := s.bus.ScanMessages(ctx, s.names.DLQStream(), cfg, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
+	err := s.bus.ScanMessages(ctx, s.names.DLQStream(), cfg, func(m *nats.Msg, meta *nats.MsgMetadata) (bool, error) {
 		if meta.Sequence.Stream > in.to {
 			return false, nil
 		}
-		if !v.old[m.Subject()] {
-			size, err := strconv.Atoi(m.Headers().Get(nats.MsgSize))
+		if !v.old[m.Subject] {
+			size, err := strconv.Atoi(m.Header.Get(nats.MsgSize))
 			if err != nil {
 				size = 0
 			}
-			e := parseEntry(s.names, m.Subject(), meta.Sequence.Stream, meta.Timestamp, m.Headers(), size)
+			e := parseEntry(s.names, m.Subject, meta.Sequence.Stream, meta.Timestamp, m.Header, size)
 			if f.Matches(s.names, e) {
 				failed = visit(e)
 			}
