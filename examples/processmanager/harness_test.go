@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
@@ -135,8 +135,8 @@ func (s *shop) story() map[string]string {
 	stories := map[string]string{}
 	names := s.bus.Names()
 	err := s.bus.ScanMessages(s.Context(), names.EventsStream(), bus.ScanConfig{Filter: names.EventsFilter(), From: 1},
-		func(m jetstream.Msg, _ *jetstream.MsgMetadata) (bool, error) {
-			e, err := event.Decode(m.Headers(), m.Data())
+		func(m *nats.Msg, _ *nats.MsgMetadata) (bool, error) {
+			e, err := event.Decode(m.Header, m.Data)
 			if err != nil {
 				return false, err
 			}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
@@ -18,9 +18,9 @@ import (
 	"github.com/farandole/farandole/topology"
 )
 
-func countTypes(counts map[event.Type]int) func(jetstream.Msg, *jetstream.MsgMetadata) (bool, error) {
-	return func(m jetstream.Msg, _ *jetstream.MsgMetadata) (bool, error) {
-		if e, err := event.Decode(m.Headers(), m.Data()); err == nil {
+func countTypes(counts map[event.Type]int) func(*nats.Msg, *nats.MsgMetadata) (bool, error) {
+	return func(m *nats.Msg, _ *nats.MsgMetadata) (bool, error) {
+		if e, err := event.Decode(m.Header, m.Data); err == nil {
 			counts[event.Type(e.Type())]++
 		}
 		return true, nil

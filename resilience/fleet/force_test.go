@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
@@ -107,8 +107,8 @@ func TestForcedOpenStaysUntilItIsClosed(t *testing.T) {
 func (s *system) told() (all []fleet.Changed) {
 	s.Helper()
 	cfg := bus.ScanConfig{Filter: s.names.Root("events.breaker.>"), From: 1}
-	err := s.bus.ScanMessages(s.Context(), s.names.EventsStream(), cfg, func(m jetstream.Msg, _ *jetstream.MsgMetadata) (bool, error) {
-		e, err := event.Decode(m.Headers(), m.Data())
+	err := s.bus.ScanMessages(s.Context(), s.names.EventsStream(), cfg, func(m *nats.Msg, _ *nats.MsgMetadata) (bool, error) {
+		e, err := event.Decode(m.Header, m.Data)
 		if err != nil {
 			return false, err
 		}

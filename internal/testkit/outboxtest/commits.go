@@ -24,8 +24,12 @@ func lateCommit(r *rig) {
 		r.eventually(counts{outbox.Published: 1})
 		r.exec("UPDATE outbox SET id = 10")
 		r.twoPolls()
-		r.add(late)
-		r.exec("UPDATE outbox SET id = 5 WHERE id > 10")
+		tx, err := r.db.BeginTx(r.Context(), nil)
+		r.ok(err)
+		defer tx.Rollback() //nolint:errcheck // after a commit it does nothing
+		r.ok(r.outbox.Add(r.Context(), tx, late))
+		r.execIn(tx, "UPDATE outbox SET id = 5 WHERE id > 10") // before a relay claims it
+		r.ok(tx.Commit())
 	} else {
 		tx, err := r.db.BeginTx(r.Context(), nil)
 		r.ok(err)
