@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/event"
 	"github.com/farandole/farandole/internal/pauses"
@@ -95,7 +97,10 @@ func changePause(ctx context.Context, b *bus.Bus, c event.Consumer, change func(
 	until := d.HeldUntil()
 	var errs []error
 	for _, info := range durables {
-		errs = append(errs, setPause(ctx, b, durableName{info.Stream, info.Name}, until))
+		// One that is gone has changed its owner, who pauses the next one itself.
+		if err := setPause(ctx, b, durableName{info.Stream, info.Name}, until); !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			errs = append(errs, err)
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return wrap(err)

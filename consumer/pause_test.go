@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +17,8 @@ import (
 	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/consumer"
 	"github.com/farandole/farandole/event"
+	"github.com/farandole/farandole/internal/pauses"
+	"github.com/farandole/farandole/internal/testkit/wiretap"
 )
 
 // eachShared runs a test with competing replicas and with partitions.
@@ -333,6 +336,35 @@ func TestPauseRefuses(t *testing.T) {
 	_, err := consumer.Pause{Consumer: "payment", For: time.Minute, By: "me"}.Apply(t.Context(), s.bus)
 	if !errors.Is(err, bus.ErrNoStream) || !strings.Contains(err.Error(), "topology apply") {
 		t.Errorf("without a bucket: %v", err)
+	}
+}
+
+// A partition that changes its owner takes its durable along: whoever reads the next one
+// follows what is stored.
+func TestPauseOfADurableThatIsGone(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	p := s.start(config(), counting(new(tally)), nil)
+	bustest.Eventually(t, soon, func() bool { _, err := s.durable("payment"); return err == nil })
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	var gone error
+	remove := sync.OnceFunc(func() {
+		gone = s.bus.JetStream().DeleteConsumer(t.Context(), s.bus.Names().EventsStream(), "payment")
+	})
+	asking := bustest.Connect(t, bus.Config{Names: s.bus.Names(), InProcess: wiretap.New(bustest.Server(t), func(frame []byte) wiretap.Verdict {
+		if strings.Contains(wiretap.Subject(frame), ".API.CONSUMER.PAUSE.") {
+			remove()
+		}
+		return wiretap.Pass
+	}, nil)})
+	until, err := consumer.Pause{Consumer: "payment", For: time.Hour, By: "ops@host"}.Apply(t.Context(), asking)
+	if err != nil || gone != nil {
+		t.Fatalf("%v, removed: %v", err, gone)
+	}
+	if d, err := pauses.New(s.bus).Get(t.Context(), "payment"); err != nil || d.Pause == nil || !d.Pause.Until.Equal(until) {
+		t.Errorf("stored is %+v, %v, want a pause until %v", d.Pause, err, until)
 	}
 }
 
