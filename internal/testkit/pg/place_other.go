@@ -1,0 +1,6 @@
+//go:build !linux
+
+package pg
+
+// place is the directory of temporary files.
+func place(Config) string { return "" }
