@@ -199,16 +199,20 @@ const atOnce = "24"
 
 // Main runs a package's tests, stops the shared server, fails when goroutines
 // have leaked, and exits. Up to 24 parallel tests run at once unless -parallel
-// says otherwise. Usually m is a *testing.M.
+// says otherwise. On Linux temporary files, those of [testing.T.TempDir] too, are
+// in /dev/shm if 4 GiB are free there, unless TMPDIR says otherwise.
+// Usually m is a *testing.M.
 func Main(m interface{ Run() int }) {
 	flag.Parse()
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	err := keepFilesInMemory()
 	if !chosen {
-		if err := flag.Set("test.parallel", atOnce); err != nil {
-			fmt.Fprintln(os.Stderr, "bustest:", err)
-			os.Exit(2)
-		}
+		err = errors.Join(err, flag.Set("test.parallel", atOnce))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bustest:", err)
+		os.Exit(2)
 	}
 	code := m.Run()
 	shared.Lock()

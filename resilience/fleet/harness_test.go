@@ -42,7 +42,7 @@ type gateway struct {
 	down   atomic.Bool
 	calls  atomic.Int64
 	hang   atomic.Pointer[chan struct{}]
-	panics atomic.Bool
+	panics atomic.Bool // at its next call
 }
 
 func (g *gateway) call(ctx context.Context) error {
@@ -54,7 +54,7 @@ func (g *gateway) call(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	if g.panics.Load() {
+	if g.panics.CompareAndSwap(true, false) {
 		panic("gateway")
 	}
 	if g.down.Load() {

@@ -65,7 +65,7 @@ func (s *Server) create(ctx context.Context, cfg Config) error {
 	if s.owner, err = findOwner(); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(place(cfg), "farandole-pg-")
+	dir, err := os.MkdirTemp("", "farandole-pg-")
 	if err != nil {
 		return err
 	}
