@@ -22,7 +22,7 @@ import (
 func TestDocuments_that_two_processes_change(t *testing.T) {
 	t.Parallel()
 	b := bustest.NewBus(t)
-	count(t, b, [2]*deduptest.Owner{newOwner(t, b, 1, dedup.PartitionsConfig{}), newOwner(t, b, 2, dedup.PartitionsConfig{})}, 100, func() {})
+	count(t, b, [2]*deduptest.Owner{newOwner(t, b, 1, dedup.PartitionsConfig{}), newOwner(t, b, 2, dedup.PartitionsConfig{})}, 90, func() {})
 }
 
 // The same while the stream changes its leader.
@@ -33,7 +33,7 @@ func TestDocuments_while_leaders_change(t *testing.T) {
 	b := bustest.Connect(t, bus.Config{URL: servers[0].URL(), Names: names, PublishTimeout: time.Second})
 	bustest.Provision(t, b, topology.Config{Replicas: 3})
 	other := bustest.Connect(t, bus.Config{URL: servers[1].URL(), Names: names, PublishTimeout: time.Second})
-	count(t, b, [2]*deduptest.Owner{newOwner(t, b, 1, dedup.PartitionsConfig{}), newOwner(t, other, 2, dedup.PartitionsConfig{})}, 400, func() {
+	count(t, b, [2]*deduptest.Owner{newOwner(t, b, 1, dedup.PartitionsConfig{}), newOwner(t, other, 2, dedup.PartitionsConfig{})}, 300, func() {
 		bustest.Eventually(t, soon, func() error { // nobody answers while there is no leader
 			_, err := b.Conn().Request(b.APIPrefix()+"STREAM.LEADER.STEPDOWN."+b.Names().EventsStream(), nil, time.Second)
 			return err
@@ -42,13 +42,13 @@ func TestDocuments_while_leaders_change(t *testing.T) {
 }
 
 // count has two processes handle n events, each with an event of its own and one more
-// in a document that all count in. trouble happens five times meanwhile.
+// in a document that all count in. trouble happens three times meanwhile.
 func count(t *testing.T, b *bus.Bus, processes [2]*deduptest.Owner, n int, trouble func()) {
 	t.Helper()
 	counter := b.Names().StateSubject("payment", "counter")
-	for part := range 5 {
-		for i, err := range all(n/5, func(i int) error {
-			if i == n/10 {
+	for part := range 3 {
+		for i, err := range all(n/3, func(i int) error {
+			if i == n/6 {
 				trouble()
 			}
 			return countOne(t, processes[i%2], counter, newEvent(b, fmt.Sprint(part, "-", i)))

@@ -47,9 +47,12 @@ const (
 // Several processes may do so at once. The error matches [ErrNewer], or is
 // the driver's.
 func (m Migrations) Up(ctx context.Context, db *sql.DB) error {
-	var err error
+	steps, err := m.steps()
+	if err != nil {
+		return err
+	}
 	for try := range sqliteTries {
-		if err = m.up(ctx, db); err == nil || m.Postgres || errors.Is(err, ErrNewer) || ctx.Err() != nil {
+		if err = m.up(ctx, db, steps); err == nil || m.Postgres || errors.Is(err, ErrNewer) || ctx.Err() != nil {
 			break
 		}
 		backoff.Wait(ctx, backoff.FullJitter(20*time.Millisecond, 400*time.Millisecond, try, rand.Float64())) //nolint:gosec // jitter
@@ -57,11 +60,7 @@ func (m Migrations) Up(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-func (m Migrations) up(ctx context.Context, db *sql.DB) error {
-	steps, err := m.steps()
-	if err != nil {
-		return err
-	}
+func (m Migrations) up(ctx context.Context, db *sql.DB, steps []*goose.Migration) error {
 	options := []goose.ProviderOption{
 		goose.WithGoMigrations(steps...), goose.WithDisableGlobalRegistry(true), goose.WithTableName(m.Prefix + m.Versions),
 	}

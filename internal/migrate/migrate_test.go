@@ -8,11 +8,14 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/farandole/farandole/bustest"
 	"github.com/farandole/farandole/internal/database"
 	"github.com/farandole/farandole/internal/migrate"
 	"github.com/farandole/farandole/internal/testkit/pgtest"
 	"github.com/farandole/farandole/outbox"
 )
+
+func TestMain(m *testing.M) { bustest.Main(m) }
 
 // databases give a test an empty database of each kind.
 var databases = map[string]func(tb testing.TB) (target string){

@@ -184,7 +184,7 @@ func TestFeed_relay_stopped(t *testing.T) {
 	if asFeedRelay(t) {
 		return
 	}
-	s := pgtest.Start(t, pg.Config{Settings: map[string]string{"wal_sender_timeout": "10s"}})
+	s := pgtest.Start(t, pg.Config{Settings: map[string]string{"wal_sender_timeout": "5s"}})
 	r := newRig(t, s.Database(t), bustest.NewBus(t))
 	first := r.process(bustest.Server(t).URL())
 	r.attached()
