@@ -186,11 +186,12 @@ func keepStreams(ctx context.Context, s *TestServer) error {
 
 // serverLeaks are goroutines that nats-server itself leaves behind when it
 // stops: after a stream's replicas were raised, and for half a minute where a
-// stream with a source was removed before it had found that.
+// stream with a source was removed before it had found that, or just then.
 var serverLeaks = []goleak.Option{
 	goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
 	goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
 	goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*stream).trySetupSourceConsumer.func3"),
+	goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*stream).tryDeleteSourcingConsumer.func1"),
 }
 
 // atOnce is how many parallel tests run at once. They wait for a server, a lease

@@ -34,7 +34,7 @@ func TestConsumersOutliveTheirLeaders(t *testing.T) {
 	}
 	everyServer(func(s *bustest.TestServer) { s.Stop(t) }, servers...)
 
-	const replicas, events = 16, 200
+	const replicas, events = 8, 200
 	started := make(chan *process, replicas)
 	for range replicas {
 		go func() { started <- s.startWithBucket() }()
