@@ -21,6 +21,7 @@ import (
 const (
 	dialTimeout     = 2 * time.Second
 	dialPause       = 150 * time.Millisecond // between two dials, about
+	quietWait       = DefaultWait            // that somebody at a terminal waits without being told why
 	reconnectWait   = 250 * time.Millisecond
 	reconnectJitter = 500 * time.Millisecond
 	closeGrace      = time.Second // no more: a denied publish is never acknowledged
@@ -52,6 +53,7 @@ type Bus struct {
 // is not broken off: it takes up to two seconds for each server.) A wrong
 // login, a certificate that is not trusted and the like are final at once.
 // Errors match [ErrConnect], say what is wrong and where, and hold no secret.
+// One that has to be waited out for more than five seconds is logged meanwhile.
 //
 // The connection then reconnects for ever, also after its login has been
 // refused: a rotated password that is restored needs no restart.
@@ -70,10 +72,10 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	}
 	b.acks = newAcks(cfg.PublishTimeout, cfg.MaxPending, b.ended)
 	b.notices = newNotices(b.acks.wake)
-	if err := retry(ctx, cfg.Wait, b.dial); err != nil {
+	if err := retry(ctx, cfg.Wait, b.telling(explainDial, b.dial)); err != nil {
 		return nil, cfg.connectError(explainDial(err), err)
 	}
-	if err := retry(ctx, cfg.Wait, b.probe); err != nil {
+	if err := retry(ctx, cfg.Wait, b.telling(explainJetStream, b.probe)); err != nil {
 		return nil, errors.Join(cfg.connectError(explainJetStream(err), err), b.Close())
 	}
 	return b, nil
@@ -253,6 +255,20 @@ func (b *Bus) up() {
 type final struct{ error }
 
 func (f final) Unwrap() error { return f.error }
+
+// telling is fn, and logs once what is waited for if that takes long.
+func (b *Bus) telling(explain func(error) string, fn func(context.Context) error) func(context.Context) error {
+	began, told := time.Now(), false
+	return func(ctx context.Context) error {
+		err := fn(ctx)
+		waited := time.Since(began)
+		if err != nil && !errors.As(err, new(final)) && ctx.Err() == nil && waited > quietWait && !told {
+			told = true
+			b.cfg.Logger.Warn().Err(b.cfg.connectError(explain(err), err)).Stringer("up_to", (b.cfg.Wait - waited).Round(time.Second)).Msg("waiting for nats")
+		}
+		return err
+	}
+}
 
 // retry repeats fn, with jitter, until it succeeds, its error is final, or the
 // time or ctx ends; it returns fn's last error.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
+	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
@@ -203,6 +204,30 @@ func TestConnectWaitsForALateServer(t *testing.T) {
 	}
 	if err := r.b.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Who starts a service before its server is told what it waits for, once.
+func TestConnectTellsWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartServer(t, bustest.ServerConfig{})
+	url := s.URL()
+	s.Stop(t)
+	log := new(logLines)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := bus.Connect(ctx, bus.Config{URL: url, Wait: time.Minute, Logger: zerolog.New(log)})
+		ended <- err
+	}()
+	bustest.Eventually(t, time.Minute, func() bool { return len(log.with("connection refused")) > 0 })
+	<-time.After(time.Second) // several dials
+	cancel()
+	if err := <-ended; !errors.Is(err, bus.ErrConnect) {
+		t.Errorf("got %v", err)
+	}
+	if told := log.with("waiting for nats"); len(told) != 1 {
+		t.Errorf("told %d times: %s", len(told), told)
 	}
 }
 

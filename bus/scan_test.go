@@ -23,7 +23,7 @@ func TestScan_slow_server(t *testing.T) {
 	var slow sync.Once
 	b := bustest.Provision(t, bustest.Connect(t, bus.Config{Names: names, InProcess: wiretap.New(server, nil, func(frame []byte) wiretap.Verdict {
 		if strings.HasPrefix(wiretap.Subject(frame), names.Root("events.")) {
-			slow.Do(func() { time.Sleep(1500 * time.Millisecond) })
+			slow.Do(func() { <-time.After(1500 * time.Millisecond) })
 		}
 		return wiretap.Pass
 	})}), topology.Config{})

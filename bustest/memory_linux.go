@@ -18,8 +18,10 @@ const (
 // took up to half of a processor's time on ext4, and a busy disk up to half a minute.
 func keepFilesInMemory() error {
 	var fs syscall.Statfs_t
-	if os.Getenv("TMPDIR") != "" || syscall.Statfs(memory, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < room { //nolint:gosec // no size is negative
-		return nil
+	err := syscall.Statfs(memory, &fs)
+	free := fs.Bavail * uint64(fs.Bsize) //nolint:gosec // no size is negative
+	if err == nil && free >= room && os.Getenv("TMPDIR") == "" {
+		return os.Setenv("TMPDIR", memory)
 	}
-	return os.Setenv("TMPDIR", memory)
+	return nil
 }

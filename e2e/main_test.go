@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,17 +68,22 @@ func (b built) run() (code int, err error) {
 // build builds a program and puts it into a directory. What "go run" has linked is kept in
 // the build cache, as what "go build" links is not.
 func build(ctx context.Context, dir, program string) (file string, err error) {
-	args := []string{"run", "-exec", "cp"}
-	if raceEnabled {
-		// SQLite is C turned into Go, and many times slower when each access to
-		// memory is watched; its own threading is not what is tested here.
-		args = append(args, "-race", "-gcflags=modernc.org/sqlite/lib=-race=false")
-	}
 	file = filepath.Join(dir, filepath.Base(program))
-	if out, err := exec.CommandContext(ctx, "go", append(args, program, file)...).CombinedOutput(); err != nil {
+	args := slices.Concat([]string{"run", "-exec", "cp"}, buildFlags(), []string{program, file})
+	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}
 	return file, nil
+}
+
+// buildFlags are those that this test binary was built with.
+func buildFlags() []string {
+	if !raceEnabled {
+		return nil
+	}
+	// SQLite is C turned into Go, and many times slower when each access to
+	// memory is watched; its own threading is not what is tested here.
+	return []string{"-race", "-gcflags=modernc.org/sqlite/lib=-race=false"}
 }
 
 // needDocker ends the test where there is no Docker.
