@@ -528,9 +528,9 @@ func (s *storm) floorsAtTheEnd() {
 		if err != nil {
 			s.tb.Fatal(err)
 		}
-		p, ok := s.bus.Names().StoredPartition(m.Subject())
+		p, ok := s.bus.Names().StoredPartition(m.Subject)
 		if h := heads[p]; !ok || h.Floor < meta.Sequence.Stream || !h.Farewell && h.Page != "fence" {
-			s.tb.Fatalf("%s at sequence %d is not below the floor of its partition: %+v", m.Subject(), meta.Sequence.Stream, h)
+			s.tb.Fatalf("%s at sequence %d is not below the floor of its partition: %+v", m.Subject, meta.Sequence.Stream, h)
 		}
 	}
 }
@@ -566,8 +566,8 @@ func (s *storm) count(x *tolled) {
 	}
 	before := map[string]nats.Header{}
 	for _, m := range pages {
-		last, page := before[m.Subject()], m.Headers()
-		before[m.Subject()] = page
+		last, page := before[m.Subject], m.Header
+		before[m.Subject] = page
 		if page.Get("Farandole-Page") != "fence" || last == nil {
 			continue
 		}

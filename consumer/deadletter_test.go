@@ -113,7 +113,7 @@ func TestError_text_cannot_become_headers(t *testing.T) {
 		t.Errorf("letter tells %q of data %q, want %q of %q", l.Error, l.Data, text, e.Data())
 	}
 	m := s.messages(s.bus.Names().DLQStream(), s.bus.Names().DeadLetterFilter("payment", "", ""))[0]
-	for name, values := range m.Headers() {
+	for name, values := range m.Header {
 		// The letter's headers are the event's and the record's; the server adds none to what is stored.
 		if !strings.HasPrefix(name, "ce-") && !strings.HasPrefix(name, "dlq-") {
 			t.Errorf("letter has the header %s: %q", name, values)
@@ -165,11 +165,11 @@ func TestControl_headers_do_not_act_again(t *testing.T) {
 		t.Fatalf("%d redrives stored, want 1", len(redriven))
 	}
 	for name := range control {
-		if name != nats.MsgIdHdr && redriven[0].Headers().Get(name) != "" {
+		if name != nats.MsgIdHdr && redriven[0].Header.Get(name) != "" {
 			t.Errorf("the redrive has the control header %s", name)
 		}
 	}
-	if id := redriven[0].Headers().Get(nats.MsgIdHdr); id == "z" || id == string(event.EventKeyOf(e)) {
+	if id := redriven[0].Header.Get(nats.MsgIdHdr); id == "z" || id == string(event.EventKeyOf(e)) {
 		t.Errorf("the redrive has the message id %q of the original", id)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/farandole/farandole/bus"
 	"github.com/farandole/farandole/bustest"
@@ -29,7 +28,7 @@ func deferring() consumer.Config {
 }
 
 // deferred returns what waits for its retry.
-func (s *system) deferred() []jetstream.Msg {
+func (s *system) deferred() []*nats.Msg {
 	s.tb.Helper()
 	return s.messages(s.bus.Names().TimersStream(), s.bus.Names().Root("timer.payment.retry.*"))
 }
@@ -179,17 +178,17 @@ func TestDeferredRetryKeepsTheMessage(t *testing.T) {
 				t.Fatalf("%d redrives, want 2", len(redrives))
 			}
 			for _, m := range redrives {
-				if string(m.Data()) != tt.data {
-					t.Errorf("data became %q", m.Data())
+				if string(m.Data) != tt.data {
+					t.Errorf("data became %q", m.Data)
 				}
 				for name, values := range tt.header {
 					if strings.HasPrefix(name, "Nats-") {
-						if m.Headers().Get(name) != "" {
+						if m.Header.Get(name) != "" {
 							t.Errorf("control header %s was copied", name)
 						}
 						continue
 					}
-					if got := m.Headers()[name]; fmt.Sprint(got) != fmt.Sprint(values) {
+					if got := m.Header[name]; fmt.Sprint(got) != fmt.Sprint(values) {
 						t.Errorf("%s became %q, want %q", name, got, values)
 					}
 				}

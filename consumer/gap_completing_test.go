@@ -160,7 +160,7 @@ func (w *whole) parts() map[string]int {
 	parts["timer"] = len(w.waiting("o-1"))
 	parts["cancellation"] = 1
 	for _, m := range w.messages(stream, w.reminder()) {
-		if m.Headers().Get(jetstream.ScheduleHeader) != "" {
+		if m.Header.Get(jetstream.ScheduleHeader) != "" {
 			parts["cancellation"] = 0
 		}
 	}

@@ -288,7 +288,7 @@ func (s *system) stored(t event.Type) []event.Event {
 	s.tb.Helper()
 	var events []event.Event
 	for _, m := range s.messages(s.bus.Names().EventsStream(), s.bus.Names().TypeFilter(t)) {
-		e, err := event.Decode(m.Headers(), m.Data())
+		e, err := event.Decode(m.Header, m.Data)
 		if err != nil {
 			s.tb.Fatal(err)
 		}
@@ -303,41 +303,20 @@ func (s *system) storedOn(t event.Type, k event.Key) string {
 }
 
 // messages reads what a stream holds on a subject.
-func (s *system) messages(stream, subject string) (messages []jetstream.Msg) {
+func (s *system) messages(stream, subject string) (messages []*nats.Msg) {
 	s.tb.Helper()
-	bustest.Eventually(s.tb, soon, func() (err error) {
-		messages, err = s.fetch(stream, subject)
-		if err != nil && !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, context.DeadlineExceeded) {
+	bustest.Eventually(s.tb, soon, func() error {
+		messages = nil
+		err := s.bus.ScanMessages(s.tb.Context(), stream, bus.ScanConfig{Filter: subject, From: 1}, func(m *nats.Msg, _ *nats.MsgMetadata) (bool, error) {
+			messages = append(messages, m)
+			return true, nil
+		})
+		if err != nil && !errors.Is(err, bus.ErrUnavailable) {
 			s.tb.Fatal(err)
 		}
 		return err // a stream may be without a leader for a moment
 	})
 	return messages
-}
-
-func (s *system) fetch(stream, subject string) (messages []jetstream.Msg, err error) {
-	ctx, js := s.tb.Context(), s.bus.JetStream()
-	c, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { // tests poll this, and a stream has at most 1000 consumers
-		if err := js.DeleteConsumer(ctx, stream, c.CachedInfo().Name); err != nil {
-			s.tb.Log(err)
-		}
-	}()
-	info, err := c.Info(ctx)
-	if err != nil || info.NumPending == 0 {
-		return nil, err
-	}
-	batch, err := c.Fetch(int(info.NumPending), jetstream.FetchMaxWait(soon))
-	if err != nil {
-		return nil, err
-	}
-	for m := range batch.Messages() {
-		messages = append(messages, m)
-	}
-	return messages, batch.Error()
 }
 
 // mark is what the ledger knows of an event.

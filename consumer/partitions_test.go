@@ -91,8 +91,8 @@ func TestADurableOfBeforePartitionsKeepsItsPlace(t *testing.T) {
 	}
 	runs.wantOnce(t, events)
 	for _, m := range s.messages(s.bus.Names().EventsStream(), s.bus.Names().TypeFilter(placed.Type()))[3:] {
-		if _, ok := s.bus.Names().StoredPartition(m.Subject()); !ok {
-			t.Errorf("stored without a partition: %s", m.Subject())
+		if _, ok := s.bus.Names().StoredPartition(m.Subject); !ok {
+			t.Errorf("stored without a partition: %s", m.Subject)
 		}
 	}
 }

@@ -94,7 +94,7 @@ func (s *system) notFired(keys ...string) {
 }
 
 // waiting returns what lies on a key's timer.
-func (s *system) waiting(key string) []jetstream.Msg {
+func (s *system) waiting(key string) []*nats.Msg {
 	s.tb.Helper()
 	return s.messages(s.bus.Names().TimersStream(), s.bus.Names().TimerSubject("payment", "deadline", event.Key(key)))
 }
@@ -142,7 +142,7 @@ func TestTimerIsAnEventForLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := s.messages(s.bus.Names().EventsStream(), s.bus.Names().TypeFilter(due.Type()))[0]
-	got, err := event.Decode(m.Headers(), m.Data())
+	got, err := event.Decode(m.Header, m.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,14 +151,14 @@ func TestTimerIsAnEventForLater(t *testing.T) {
 		event.Extension(got, event.ExtCausation) != e.ID() || event.Extension(got, event.ExtCorrelation) != "o 1" || string(got.Data()) != `{"amount":1}` {
 		t.Errorf("the timer's event is\n%s, want id %s, time %s", got, want.ID, want.Time)
 	}
-	if want := s.storedOn(due.Type(), "o 1"); m.Subject() != want {
-		t.Errorf("stored on %s, want %s", m.Subject(), want)
+	if want := s.storedOn(due.Type(), "o 1"); m.Subject != want {
+		t.Errorf("stored on %s, want %s", m.Subject, want)
 	}
 	if at, err := m.Metadata(); err != nil || at.Timestamp.Before(got.Time()) {
 		t.Errorf("fired at %v (%v), before its time %v", at.Timestamp, err, got.Time())
 	}
 	if left := s.waiting("o 1"); len(left) != 0 {
-		t.Errorf("the timer is still there: %v", left[0].Headers())
+		t.Errorf("the timer is still there: %v", left[0].Header)
 	}
 }
 
@@ -177,14 +177,14 @@ func TestTimerIsCancelled(t *testing.T) {
 	s.start(config(), timingBy(inData), nil)
 	set, cancelled := s.cancelHalf(4, func() {})
 	for _, m := range s.waiting(cancelled[0]) {
-		if m.Headers().Get(jetstream.ScheduleHeader) != "" {
+		if m.Header.Get(jetstream.ScheduleHeader) != "" {
 			t.Error("the timer is still there")
 		}
 	}
 	s.fired(set...) // the same time would have come for the others
 	// What is left is the server's marker, for a minute.
 	bustest.Eventually(t, soon, func() bool {
-		return !slices.ContainsFunc(s.waiting(cancelled[0]), func(m jetstream.Msg) bool { return m.Headers().Get(jetstream.MarkerReasonHeader) == "" })
+		return !slices.ContainsFunc(s.waiting(cancelled[0]), func(m *nats.Msg) bool { return m.Header.Get(jetstream.MarkerReasonHeader) == "" })
 	})
 	s.notFired(cancelled...)
 }
@@ -253,7 +253,7 @@ func TestTimerOfARerunIsTheSame(t *testing.T) {
 	}
 	at := meta.Timestamp.Add(time.Hour)
 	want := consumer.TimerIdentity("payment", e, consumer.TimerID{Name: "deadline", Key: "o-0"}, at)
-	if h := left[0].Headers(); h.Get("ce-id") != want.ID || h.Get(jetstream.ScheduleHeader) != event.ScheduleAt(at) {
+	if h := left[0].Header; h.Get("ce-id") != want.ID || h.Get(jetstream.ScheduleHeader) != event.ScheduleAt(at) {
 		t.Errorf("the timer is %s, %s; want %s at %v", h.Get("ce-id"), h.Get(jetstream.ScheduleHeader), want.ID, at)
 	}
 }
@@ -297,7 +297,7 @@ func TestTimerCountsFromTheEvent(t *testing.T) {
 	close(mended)
 	s.replayAll()
 	bustest.Eventually(t, soon, func() bool { return len(s.waiting("o-0")) == 1 })
-	if got, want := s.waiting("o-0")[0].Headers().Get(jetstream.ScheduleHeader), event.ScheduleAt(origin.Time.Add(time.Hour)); got != want {
+	if got, want := s.waiting("o-0")[0].Header.Get(jetstream.ScheduleHeader), event.ScheduleAt(origin.Time.Add(time.Hour)); got != want {
 		t.Errorf("the replayed event's timer is set for %s, want %s", got, want)
 	}
 }

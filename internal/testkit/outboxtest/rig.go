@@ -13,7 +13,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"github.com/farandole/farandole/bus"
@@ -246,23 +245,13 @@ type message struct{ id, key, data string }
 // stored are the messages of the event stream, in its order.
 func (r *rig) stored() (all []message) {
 	r.Helper()
-	ctx, cancel := context.WithTimeout(r.Context(), soon)
-	defer cancel()
-	stream, err := r.bus.JetStream().Stream(ctx, r.bus.Names().EventsStream())
-	r.ok(err)
-	feed, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
-	r.ok(err)
-	for want := stream.CachedInfo().State.Msgs; uint64(len(all)) < want; {
-		batch, err := feed.Fetch(int(min(want-uint64(len(all)), 1000)))
-		r.ok(err)
-		for m := range batch.Messages() {
-			subject := m.Subject()
-			all = append(all, message{
-				id: m.Headers().Get(nats.MsgIdHdr), key: subject[strings.LastIndexByte(subject, '.')+1:], data: string(m.Data()),
-			})
-		}
-		r.ok(batch.Error())
-	}
+	scan := bus.ScanConfig{Filter: r.bus.Names().EventsFilter(), From: 1}
+	r.ok(r.bus.ScanMessages(r.Context(), r.bus.Names().EventsStream(), scan, func(m *nats.Msg, _ *nats.MsgMetadata) (bool, error) {
+		all = append(all, message{
+			id: m.Header.Get(nats.MsgIdHdr), key: m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], data: string(m.Data),
+		})
+		return true, nil
+	}))
 	return all
 }
 
