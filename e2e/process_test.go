@@ -238,15 +238,22 @@ func runWith(t testing.TB, env []string, args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
+// given are the ports that freePort has returned.
+var given sync.Map
+
 // freePort returns a port nobody listens on, for a process that may be started
-// on it again.
+// on it again: no other test gets it while that process is dead.
 func freePort(t testing.TB) int {
 	t.Helper()
-	ports, err := natsserver.FreePorts("127.0.0.1", 1)
-	if err != nil {
-		t.Fatal(err)
+	for {
+		ports, err := natsserver.FreePorts("127.0.0.1", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, taken := given.LoadOrStore(ports[0], true); !taken {
+			return ports[0]
+		}
 	}
-	return ports[0]
 }
 
 func localURL(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }
